@@ -140,6 +140,7 @@ BENCHMARKS = (
         "--rounds 1 --records 200 --rows 300 --nodes 400 --series 20",
         (command("chromium"), command("chromedriver")),
     ),
+    Benchmark("An idle start", "../benchmarks/RESULTS.md", "idle_start.py", "--rounds 2"),
     Benchmark("Instructions of an item", "../benchmarks/README.md", "instructions.py", needs=(command("valgrind"),)),
 )
 

@@ -32,7 +32,7 @@ USER_ERRORS: tuple[type[Exception], ...]
 
 
 class UserError(Exception):
-    """What the user gave cannot be used: the ``problem``, the ``file`` (or place in one) and what to do about it."""
+    """The user's input cannot be used: the ``problem``, the ``file`` (or place in one) and what to do about it."""
 
     #: Whether the text is one line: names of others that it holds start no line of their own.
     is_one_line = True
@@ -52,11 +52,11 @@ class OptionError(UserError):
     """An option, an ini setting or a marker is wrong; the text says what is allowed."""
 
 
-def unknown_value(option: str, value: str, known: Iterable[str]) -> OptionError:
-    """Return the error of an option whose value is not one of those that are known."""
+def unknown_value(option: str, value: str, allowed: Iterable[str]) -> OptionError:
+    """Return the error of an option whose value is not one of those that are allowed."""
     from pytest_msprobe.messages import not_one_of
 
-    return OptionError(f"{option} {value!r}: {not_one_of(value, known)}")
+    return OptionError(f"{option} {value!r}: {not_one_of(value, allowed)}")
 
 
 def no_effect(option: str, needed: str) -> OptionError:

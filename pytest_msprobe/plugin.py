@@ -6,34 +6,35 @@ use a fixture or a marker, when they are collected. PYTEST_DONT_REWRITE, as for 
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
-from pytest_msprobe.containment import options as containment
-from pytest_msprobe.extensions import extensions_at_start
+from pytest_msprobe.extensions import modules_at_start
 from pytest_msprobe.fixtures import test_fixtures
 from pytest_msprobe.fixtures.test_fixtures import msprobe_dump, msprobe_dump_options, precision
 from pytest_msprobe.modes.check.features import register_features
-from pytest_msprobe.modes.check.options import CHECK
-from pytest_msprobe.modes.compare.declaration import COMPARE
-from pytest_msprobe.run import options, shared_options
 from pytest_msprobe.run.mode import register_modes
-from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
-from pytest_msprobe.run.session_needs import has_session, needs_session, start_session, uses_session
+from pytest_msprobe.run.option_data import add_written
+from pytest_msprobe.run.option_groups import add_groups
+from pytest_msprobe.run.session_needs import has_session, needs_session, register_own, start_session, uses_session
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add our option groups and ini settings, and with each mode its own."""
+    """Add our option groups, options and ini settings; and those of modes and features of plugins as they come."""
+
+    def is_off(extension: str) -> bool:
+        return pluginmanager.is_blocked(f"msprobe.{extension}")
+
     add_groups(parser)
-    register_modes(pluginmanager, parser, default=CHECK, others=(COMPARE,))
+    add_written(parser, is_off)
+    register_modes(pluginmanager, parser)
     register_features(pluginmanager, parser)
-    shared_options.add_options(parser)
-    options.add_options(parser)
-    containment.add_options(option_group(parser, DEVICES))
-    test_fixtures.add_options(option_group(parser, RECORD), parser)
-    for name, extension in extensions_at_start().items():
-        pluginmanager.register(extension, f"msprobe.{name}")
+    for name, module in modules_at_start().items():
+        if not is_off(name):
+            pluginmanager.register(import_module(module), f"msprobe.{name}.start")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -48,6 +49,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Allow workers to be replaced as often as records kill them."""
     if needs_session(config):
+        register_own(config)
         from pytest_msprobe.run.xdist_hooks import allow_replacements
 
         allow_replacements(config)
@@ -77,6 +79,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Make ``-n auto`` one worker per chosen card."""
     if not needs_session(config):
         return None
+    register_own(config)
     from pytest_msprobe.run.usage_errors import usage_errors
     from pytest_msprobe.run.xdist_hooks import worker_count
 

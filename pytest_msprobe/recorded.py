@@ -111,12 +111,12 @@ class Call:
         drawn = tensor_source(call, seed=seed, real_data=True)
 
         def source(element: TensorElement, path: str) -> torch.Tensor:
-            given = self.inputs.get(path)
-            if given is None:
+            tensor = self.inputs.get(path)
+            if tensor is None:
                 return drawn(element, path)
-            if isinstance(given, str):
-                return load_tensor(msgspec.structs.replace(element, data_name=given), call.tensor_folder)
-            return given
+            if isinstance(tensor, str):
+                return load_tensor(msgspec.structs.replace(element, data_name=tensor), call.tensor_folder)
+            return tensor
 
         return source
 

@@ -13,6 +13,9 @@ from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_ke
 from pytest_msprobe.extensions import extensions
 from pytest_msprobe.fixtures import recording, summary
 from pytest_msprobe.fixtures.hypothesis_examples import examples_of
+from pytest_msprobe.modes.check.features import features_of
+from pytest_msprobe.modes.check.options import CHECK
+from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.reports.report_payload import strip_results
 from pytest_msprobe.run import (
     collection,
@@ -29,17 +32,40 @@ from pytest_msprobe.run import (
 )
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.mode import ModeRegistry, modes_of
+from pytest_msprobe.run.option_groups import RESULTS, WHAT
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.setups import SessionSetups, setups_key
+from pytest_msprobe.run.shared_options import SharedOptions
 from pytest_msprobe.run.usage_errors import usage_errors
+
+
+def add_modes(registry: ModeRegistry) -> None:
+    """Add the modes of the core, and the options of runs of every mode."""
+    registry.add(CHECK, is_default=True)
+    registry.add(COMPARE)
+    registry.add_options(SharedOptions, RESULTS)
+    registry.add_options(options.Options, WHAT)
+
+
+def register_own(config: pytest.Config) -> None:
+    """Register the modes of the core and every extension, once. Raises UsageError where a plugin took a name."""
+    modes = modes_of(config)
+    if not modes.end_options():
+        return
+    features_of(config).end_options()
+    try:
+        add_modes(modes)
+        for name, extension in extensions().items():
+            config.pluginmanager.register(extension, f"msprobe.{name}")
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and read the dumps, before any worker starts."""
-    for name, extension in extensions().items():
-        if not config.pluginmanager.is_registered(extension):
-            config.pluginmanager.register(extension, f"msprobe.{name}")
+    register_own(config)
     with usage_errors():
         read = options.read_options(config)
         config.stash[dumps_key] = dumps = collection.open_dumps(config, read)

@@ -16,7 +16,7 @@ from pytest_msprobe.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where names are: below a key of a file, or in the whole of it."""
+    """Place of names: below a key of a file, or in the whole of it."""
 
     path: Path
     key: str | None = None
@@ -67,20 +67,20 @@ class Part:
         """Return the part with ``new`` in place of ``old`` in all of its texts, in the same lines."""
         return Part(self.path, _replaced(self.node, old, new))
 
-    def text(self, wanted: str) -> str:
-        """Return the text. Raises OptionError that says what is ``wanted`` where it is none, or empty."""
+    def text(self, expected: str) -> str:
+        """Return the text. Raises OptionError that says what is ``expected`` where it is none, or empty."""
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
-            found = "a list" if self.is_list else "a mapping" if self.is_mapping else "nothing"
-            raise self.refuse(f"{found} in place of {wanted}")
+            actual = "a list" if self.is_list else "a mapping" if self.is_mapping else "nothing"
+            raise self.refuse(f"{actual} in place of {expected}")
         return str(self.node.value)
 
-    def items(self, wanted: str) -> Iterator[tuple[str, Part, Part]]:
+    def items(self, expected: str) -> Iterator[tuple[str, Part, Part]]:
         """Yield each key of a mapping as text and as part, and what it maps to.
 
-        Raises OptionError with the text ``wanted`` where this is no mapping, and for a key given twice.
+        Raises OptionError with the text ``expected`` where this is no mapping, and for a key given twice.
         """
         if not isinstance(self.node, yaml.MappingNode):
-            raise self.refuse(wanted)
+            raise self.refuse(expected)
         lines: dict[str, int] = {}
         for key_node, value in self.node.value:
             key = Part(self.path, key_node)

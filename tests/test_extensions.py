@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +20,15 @@ PACKAGES = {"pytest_msprobe": REPOSITORY / "pytest_msprobe", "msprobe_hooks": RE
 EXTENSIONS = sorted(
     {init.parent.name for package in PACKAGES.values() for init in (package / "extensions").glob("*/__init__.py")}
 )
+#: Tests of the core. The others are those of one extension, in tests/extensions, or of the whole tree.
+CORE = (
+    "tests/commands", "tests/containment", "tests/devices", "tests/engine", "tests/fixtures", "tests/hooks",
+    "tests/journal", "tests/modes", "tests/python_api", "tests/reports", "tests/results", "tests/run",
+    "tests/standards", "tests/storage",
+)  # fmt: skip
+
+#: Takes extensions out of a copy, and returns the copy.
+TakeOut = Callable[[set[str]], Path]
 
 
 @cache
@@ -68,7 +77,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of what a run of the core's tests needs."""
     folder = tmp_path_factory.mktemp("core") / "checkout"
     left_out = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in ("pytest_msprobe", "hook_lib", "standards", "examples", "tests"):
+    for name in ("pytest_msprobe", "hook_lib", "standards", "examples", "tests", "docs"):
         shutil.copytree(REPOSITORY / name, folder / name, ignore=left_out)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(REPOSITORY / name, folder / name)
@@ -84,7 +93,7 @@ def dependents(extension: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def without(checkout: Path, tmp_path: Path) -> Iterator[object]:
+def without(checkout: Path, tmp_path: Path) -> Iterator[TakeOut]:
     """Take extensions out of the copy for the time of a test."""
     moved: list[tuple[Path, Path]] = []
 
@@ -121,9 +130,26 @@ COMPARED = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_without_an_extension_the_demo_comes_to_the_same(extension: str, without: object) -> None:
-    checkout = without(set(dependents(extension)))  # type: ignore[operator]
+def test_without_an_extension_the_demo_comes_to_the_same(extension: str, without: TakeOut) -> None:
+    checkout = without({*dependents(extension)})
     checked = run(checkout, *DEMO)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     compared = run(checkout, *COMPARED)
     assert compared.returncode == 1, compared.stdout + compared.stderr
+
+
+def assert_that_the_core_passes(checkout: Path) -> None:
+    tests = run(checkout, "-n", "2", "-m", "not slow and not nightly", "--tb=short", *CORE)
+    assert tests.returncode == 0, tests.stdout + tests.stderr
+
+
+@pytest.mark.slow
+def test_the_core_passes_without_any_extension(without: TakeOut) -> None:
+    assert_that_the_core_passes(without({*EXTENSIONS}))
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_the_core_passes_without_an_extension(extension: str, without: TakeOut) -> None:
+    assert_that_the_core_passes(without({*dependents(extension)}))

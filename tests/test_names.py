@@ -15,9 +15,9 @@ PACKAGES = ("standards/msprobe_standards", "hook_lib/msprobe_hooks", "pytest_msp
 
 # Parts that several folders of one package have in the same sense: the folder says whose.
 ROLES = frozenset(
-    "__init__ arguments config csv errors factory fixture html items journal judge judging messages mindspore_recorder "
+    "__init__ arguments config csv errors factory html items journal judge judging messages mindspore_recorder "
     "mode model opening operators options policy reader recorder registry report reporter reporting rows rules session "
-    "summary text torch_recorder writer writers".split()
+    "start summary text torch_recorder writer writers".split()
 )
 # Families of operators, each with a module in the folders of references, inputs and screens.
 FAMILIES = frozenset("activation attention convolution loss moe_routing normalization optimizer".split())

@@ -88,7 +88,7 @@ class PrecisionDebugger:
         if cls._instance is None:
             instance = super().__new__(cls)
             common = {} if config_path is None else read_common(config_path)
-            wanted = task or common.get("task")
+            task_name = task or common.get("task")
             arguments: dict[str, Any] = {
                 "dump_path": dump_path,
                 "task": task,
@@ -97,10 +97,10 @@ class PrecisionDebugger:
                 "exclude": exclude,
             }
             arguments |= {"spool_size": spool_size, "spool_full": spool_full, "spool_wait": spool_wait}
-            if any(wanted in tasks for tasks in implementations("TASKS")):
-                _refuse_keys_of_recordings(wanted, common, arguments)
-                instance._probe = first("open_probe", wanted, common, arguments, cls._framework)
-                instance._session = first("open_task", wanted, common, arguments, model, cls._framework)
+            if any(task_name in tasks for tasks in implementations("TASKS")):
+                _refuse_keys_of_recordings(task_name, common, arguments)
+                instance._probe = first("open_probe", task_name, common, arguments, cls._framework)
+                instance._session = first("open_task", task_name, common, arguments, model, cls._framework)
             else:
                 instance._session = open_session(_settings(config_path, arguments), model, cls._framework)
                 instance._load = _feeding(common.get("load"), instance._session, cls._framework)
@@ -306,12 +306,12 @@ def _settings(config_path: str | Path | None, arguments: Mapping[str, Any]) -> S
 
 
 def _refuse_keys_of_recordings(task: str | None, common: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    given = {**common, **{key: value for key, value in arguments.items() if value is not None}}
+    options = {**common, **{key: value for key, value in arguments.items() if value is not None}}
     for key in SPOOL_KEYS:
-        if given.get(key) is not None:
-            raise ConfigError(key, given[key], f"not supported with task {task}")
-    if given.get("load"):
-        raise ConfigError("load", given["load"], f"not supported with task {task}")
+        if options.get(key) is not None:
+            raise ConfigError(key, options[key], f"not supported with task {task}")
+    if options.get("load"):
+        raise ConfigError("load", options["load"], f"not supported with task {task}")
 
 
 def _feeding(load: Any, session: Session, framework: Framework) -> Feeding | None:

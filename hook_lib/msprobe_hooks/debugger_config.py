@@ -84,8 +84,8 @@ class DebuggerService:
         """Return whether nothing more is recorded: all steps of the configuration are over, or the disk refused."""
         if self._session is None:
             return False
-        wanted = self.config.step
-        return self._session.recorder.failure is not None or bool(wanted and self.current_iter > wanted[-1])
+        steps = self.config.step
+        return self._session.recorder.failure is not None or bool(steps and self.current_iter > steps[-1])
 
     def _reset_status(self) -> None:
         """Do nothing: call numbers restart with each step and each ``dump_path``, and go on within one."""

@@ -108,9 +108,9 @@ class ConfigError(ValueError):
         self.allowed = allowed
 
 
-def unknown_name(problem: str, name: str, value: object, known: Iterable[str]) -> ConfigError:
+def unknown_name(problem: str, name: str, value: object, valid: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not known: ``problem`` is as in "record() has no option"."""
-    known = sorted(known)
-    allowed = ", ".join(known)
-    hint = (did_you_mean(name, known) if len(known) > _FEW else "") or f"; known: {allowed}"
+    valid = sorted(valid)
+    allowed = ", ".join(valid)
+    hint = (did_you_mean(name, valid) if len(valid) > _FEW else "") or f"; known: {allowed}"
     return ConfigError(name, value, allowed, problem=f"{problem} {shown(name)}{hint}")

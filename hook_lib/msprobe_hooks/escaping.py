@@ -20,11 +20,11 @@ def id_name(name: str) -> str:
 
 def numbered(names: Iterable[str]) -> Iterator[str]:
     """Yield names of which no two are equal: those that are get ``#2`` and so on, whatever else is called so."""
-    counts, taken = Counter[str](), set[str]()
+    counts, used = Counter[str](), set[str]()
     for name in names:
         unique = name
-        while unique in taken:
+        while unique in used:
             counts[name] += 1
             unique = f"{name}#{counts[name] + 1}"
-        taken.add(unique)
+        used.add(unique)
         yield unique

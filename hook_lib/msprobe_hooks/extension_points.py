@@ -43,7 +43,7 @@ class Probe(Recording, Protocol):
 
 
 class Feeding(Protocol):
-    """What gives modules other inputs while a PrecisionDebugger is on."""
+    """Replacement of modules' inputs while a PrecisionDebugger is on."""
 
     #: Whether what runs is recorded too.
     is_recorded: bool

@@ -77,16 +77,16 @@ def read_json_lines(path: Path, kind: type[T]) -> tuple[list[T], list[str]]:
         return [], []
     except OSError as error:
         return [], [f"{path}: cannot be read: {error.strerror or error}"]
-    found: list[T] = []
+    values: list[T] = []
     problems = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(decode_json(line, kind))
+            values.append(decode_json(line, kind))
         except JsonError as error:
             problems.append(f"{path}:{number}: {str(error).replace(' at line 1:', ':')}")
     with suppress(JsonError):
-        found.append(decode_json(last, kind))
-    return found, problems
+        values.append(decode_json(last, kind))
+    return values, problems
 
 
 @cache

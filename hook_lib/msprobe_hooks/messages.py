@@ -7,24 +7,24 @@ from collections.abc import Iterable
 _LONGEST = 300
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def did_you_mean(name: object, candidates: Iterable[str]) -> str:
     """Return ``; did you mean 'step'?`` for the known name that is close to this one, empty where none is."""
-    found = closest(name, known)
-    return f"; did you mean {found!r}?" if found is not None else ""
+    nearest = closest(name, candidates)
+    return f"; did you mean {nearest!r}?" if nearest is not None else ""
 
 
-def closest(name: object, known: Iterable[str]) -> str | None:
+def closest(name: object, candidates: Iterable[str]) -> str | None:
     """Return the known name that is most like this one, else most like it whatever their case; None where none is."""
     if not isinstance(name, str) or len(name) > _LONGEST:
         return None
     from difflib import get_close_matches
 
-    names = [*known]
-    if found := get_close_matches(name, names, n=1):
-        return found[0]
-    folded = {each.casefold(): each for each in names}
-    found = get_close_matches(name.casefold(), folded, n=1)
-    return folded[found[0]] if found else None
+    names = [*candidates]
+    if matches := get_close_matches(name, names, n=1):
+        return matches[0]
+    folded = {candidate.casefold(): candidate for candidate in names}
+    matches = get_close_matches(name.casefold(), folded, n=1)
+    return folded[matches[0]] if matches else None
 
 
 def shown(value: object) -> str:

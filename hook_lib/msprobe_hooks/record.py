@@ -24,9 +24,9 @@ Framework = Literal["pytorch", "mindspore"]
 
 def require_framework(framework: object) -> None:
     """Raise ConfigError for a framework that is not recorded here."""
-    known = ("pytorch", *(name for names in implementations("FRAMEWORKS") for name in names))
-    if framework not in known:
-        raise ConfigError("framework", framework, ", ".join(known), known=known)
+    frameworks = ("pytorch", *(name for names in implementations("FRAMEWORKS") for name in names))
+    if framework not in frameworks:
+        raise ConfigError("framework", framework, ", ".join(frameworks), known=frameworks)
 
 
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session:
@@ -75,8 +75,8 @@ def record(
         ConfigError: An option is wrong.
         RecordingError: The dump cannot be written.
     """
-    wanted = level or ("L1" if model is None else "mix")
-    session = open_session(settings(path, level=wanted, **options), model, framework)
+    recorded_level = level or ("L1" if model is None else "mix")
+    session = open_session(settings(path, level=recorded_level, **options), model, framework)
     session.start()
     try:
         yield session

@@ -32,10 +32,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser that answers an unknown choice with the one that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
-        if found := _INVALID_CHOICE.match(message):
+        if match := _INVALID_CHOICE.match(message):
             from pytest_msprobe.messages import not_one_of
 
-            name, value = found[1], found[2].strip("'")
+            name, value = match[1], match[2].strip("'")
             message = f"{name} {value!r}: {not_one_of(value, self._choices(name))}"
         super().error(message)
 

@@ -17,7 +17,7 @@ MSPROBE = "msprobe"
 
 
 class Command(NamedTuple):
-    """What the help says of a command: one line, the arguments of an example, and its page of the documentation.
+    """Help of a command: one line, the arguments of an example, and its page of the documentation.
 
     ``module`` has add_arguments(parser) and run(arguments), and is loaded when the command line names the command.
     A command that ``passes_words`` on to another program has those after ``--`` as ``arguments.options``.
@@ -49,10 +49,11 @@ class CommandRegistry:
         self._below[name] = command
 
     def add_to_report(self, module: str) -> None:
-        """Add to ``pytest-msprobe report`` what a module has of ``add_arguments``, ``report_runs``, ``write_tables``.
+        """Add to ``pytest-msprobe report`` what a module has of these functions.
 
-        ``report_runs(arguments, runs)`` returns whether it has reported the runs in place of the usual reports, and
-        ``write_tables(journal, folder)`` adds tables to those of ``--csv``.
+        ``add_arguments(parser)`` adds options. ``report_runs(arguments, runs)`` returns whether it has reported the
+        runs in place of the usual reports. ``write_tables(journal, folder)`` adds tables to those of ``--csv``.
+        ``about_run(journal)`` returns an `AboutRun` for the page of ``--html``, None for another kind of run.
         """
         if module not in self._report_parts:
             self._report_parts.append(module)

@@ -17,6 +17,7 @@ from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
 from pytest_msprobe.reports.check_page.html import write_page_of_journals
+from pytest_msprobe.reports.check_page.rows import OF_DUMPS, AboutRun
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, read_earlier_runs
@@ -104,7 +105,7 @@ def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
             _write_tables(run.journal, arguments.csv if len(runs) == 1 else arguments.csv / f"run{number}")
     if arguments.html:
         with written(arguments.html) as part:
-            write_page_of_journals(part, runs, earlier)
+            write_page_of_journals(part, runs, earlier, _about)
     if text not in (None, _STANDARD_OUTPUT):
         with written(Path(text)) as part:
             part.write_text(markdown(runs), encoding="utf-8")
@@ -113,6 +114,12 @@ def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
     others = (arguments.junit, arguments.csv, arguments.html, arguments.github, text)
     if text == _STANDARD_OUTPUT or not any(others):
         show(markdown(runs))
+
+
+def _about(journal: Journal) -> AboutRun:
+    """Return what the page says of a run, by the first extension that knows its kind."""
+    answers = (part.about_run(journal) for part in _parts("about_run"))
+    return next((about for about in answers if about is not None), OF_DUMPS)
 
 
 def _earlier_runs(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> EarlierRuns:

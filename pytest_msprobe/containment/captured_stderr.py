@@ -124,7 +124,7 @@ _COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
-    """How an item ended together with its process, and in words why."""
+    """Cause of an item's end together with its process, and its description in words."""
 
     breakdown: Breakdown
     reason: str

@@ -49,7 +49,7 @@ def allowed_seconds(base: float | None, records: Sequence[bytes]) -> float | Non
 
 
 class EndTime:
-    """When a process has to have ended an item by itself, in memory that it shares with the one that acts otherwise.
+    """Time by which a process has to have ended an item by itself, in memory shared with the one that acts otherwise.
 
     A process that is stopped, or waits for a driver without end, has neither alarm nor watchdog.
     """

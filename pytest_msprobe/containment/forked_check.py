@@ -37,7 +37,7 @@ _DYING_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is done in the forked process: ``begin`` starts the device and says what it is, ``judge`` gives results.
+    """Work of the forked process: ``begin`` starts the device and says what it is, ``judge`` gives results.
 
     ``record`` is reported where the process ends before anything is judged.
     """

@@ -32,7 +32,7 @@ class Contained(Protocol):
 
 
 class Host(Protocol):
-    """What a process holds for its items: a device that is started once, may break, and keeps memory."""
+    """State that a process holds for its items: a device that is started once, may break, and keeps memory."""
 
     def preload(self) -> None:
         """Load what every child needs, without starting anything that a fork does not survive."""

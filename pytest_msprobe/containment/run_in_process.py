@@ -165,7 +165,7 @@ _SIZE_BYTES = 4
 
 
 class Heard(Enum):
-    """What a parent hears of a child that it waits for."""
+    """Message of a child to the parent that waits for it."""
 
     MESSAGE = "it has sent something, or closed its end"
     ENDED = "its process has ended and sent nothing"

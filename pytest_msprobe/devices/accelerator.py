@@ -78,8 +78,8 @@ class Accelerator(ABC):
     def free_memory(self) -> int:
         """Return the bytes that are free on the active card, those included that torch keeps for reuse."""
         runtime = self.runtime()
-        kept = runtime.memory_reserved(self.index) - runtime.memory_allocated(self.index)
-        return int(runtime.mem_get_info(self.index)[0]) + int(kept)
+        cached = runtime.memory_reserved(self.index) - runtime.memory_allocated(self.index)
+        return int(runtime.mem_get_info(self.index)[0]) + int(cached)
 
     def release_memory(self) -> None:
         """Release what torch keeps for reuse."""

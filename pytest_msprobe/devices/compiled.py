@@ -28,7 +28,7 @@ _KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What compiling one function for some dtypes and shapes came to, in one direction.
+    """Outcome of compiling one function for some dtypes and shapes, in one direction.
 
     ``graphs`` were captured, ``breaks`` says why Python ran between or in place of them. ``kernels`` were generated,
     None where the backend is another one than inductor, which counts them. ``seconds`` went into it, of a function that
@@ -89,9 +89,11 @@ class CompiledDevice:
         import torch._functorch.config
         import torch._inductor.config
 
-        known = torch._dynamo.list_backends(None)
-        if self.backend not in known:
-            message = f"torch.compile has no such backend; it has {', '.join(known)}{did_you_mean(self.backend, known)}"
+        backends = torch._dynamo.list_backends(None)
+        if self.backend not in backends:
+            message = (
+                f"torch.compile has no such backend; it has {', '.join(backends)}{did_you_mean(self.backend, backends)}"
+            )
             raise DeviceError(f"device {self.name!r}: {message}")
         # Kernels are small and workers many: no pool of compilers for each of them.
         torch._inductor.config.compile_threads = 1
@@ -151,10 +153,10 @@ class CompiledDevice:
         if self._last is None or self._last[0] != key:
             return None
         directions = self._last[1].directions
-        found = directions.get(direction)
-        if found is not None:
-            directions[direction] = replace(found, seconds=0.0)
-        return found
+        compilation = directions.get(direction)
+        if compilation is not None:
+            directions[direction] = replace(compilation, seconds=0.0)
+        return compilation
 
     def _run(
         self,
@@ -169,22 +171,26 @@ class CompiledDevice:
             return self.eager.call(func, args, kwargs, record=record)
         with self.unclocked(), _counted() as compilation:
             result = self.eager.call(func, args, kwargs, record=record)
-        found = compilation()
-        compiled.directions[direction] = found if self.backend == DEFAULT_BACKEND else replace(found, kernels=None)
+        finished = compilation()
+        compiled.directions[direction] = (
+            finished if self.backend == DEFAULT_BACKEND else replace(finished, kernels=None)
+        )
         return result
 
     def _compiled(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Compiled:
         import torch
 
         signature = (func, torch.is_grad_enabled(), torch.is_autocast_enabled(), _signature((args, dict(kwargs))))
-        found = self._functions.get(signature)
-        if found is None:
-            found = _Compiled(torch.compile(_apart(func, next(self._numbers)), backend=self.backend, dynamic=False), {})
-            self._functions[signature] = found
+        compiled = self._functions.get(signature)
+        if compiled is None:
+            compiled = _Compiled(
+                torch.compile(_apart(func, next(self._numbers)), backend=self.backend, dynamic=False), {}
+            )
+            self._functions[signature] = compiled
             if len(self._functions) > _KEPT:
                 self._functions.popitem(last=False)
         self._functions.move_to_end(signature)
-        return found
+        return compiled
 
 
 def _apart(func: Callable[..., Any], number: int) -> Callable[..., Any]:

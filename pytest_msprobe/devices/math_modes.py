@@ -119,5 +119,5 @@ def _cpu_switches() -> dict[str, Any]:
     import torch
 
     operations = ("matmul", "conv", "rnn")
-    found = {operation: getattr(torch.backends.mkldnn, operation, None) for operation in operations}
-    return {operation: switches for operation, switches in found.items() if switches is not None}
+    switches_of = {operation: getattr(torch.backends.mkldnn, operation, None) for operation in operations}
+    return {operation: switches for operation, switches in switches_of.items() if switches is not None}

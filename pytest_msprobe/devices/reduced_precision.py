@@ -95,11 +95,11 @@ def ascend_saturates() -> bool:
 
 def read_modes(text: str) -> ReducedPrecision:
     """Read modes as ``conv=hf32,matmul=tf32,fp16_reduction``. Raises DeviceError that says what is allowed."""
-    chosen: dict[str, Any] = {}
+    modes: dict[str, Any] = {}
     for word in filter(None, map(str.strip, text.split(","))):
         name, _, value = word.partition("=")
         if name not in (_OPERATIONS if value else _SWITCHES):
             allowed = [*(f"{operation}=FORMAT" for operation in _OPERATIONS), *_SWITCHES]
             raise DeviceError(f"math mode {word!r}: {not_one_of(word, allowed)}")
-        chosen[name] = value or True
-    return ReducedPrecision(**chosen)
+        modes[name] = value or True
+    return ReducedPrecision(**modes)

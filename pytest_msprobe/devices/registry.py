@@ -49,9 +49,9 @@ class DeviceRegistry:
             return next(device for device in map(self.get, _BEST_FIRST) if _has_card(device))
         base, _, text = name.partition(":")
         if base not in self._devices:
-            known = [AUTO, *self._devices]
-            meant = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, known)
-            raise DeviceError(f"unknown device {name!r}; known are {', '.join(known)}{meant}")
+            names = [AUTO, *self._devices]
+            hint = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, names)
+            raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}")
         device = self._devices[base]
         return device.with_text(text) if text and isinstance(device, TakesText) else device
 
@@ -69,7 +69,7 @@ def _has_card(device: Device) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """What ``--msprobe-device NAME[:indices]`` says; no indices mean every visible card."""
+    """Choice of ``--msprobe-device NAME[:indices]``; no indices mean every visible card."""
 
     name: str
     indices: tuple[int, ...] = ()

@@ -28,7 +28,7 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
     Raises:
         DumpError: A tensor file of the dump is unusable.
     """
-    chosen = Policy.load(policy) if isinstance(policy, str) else policy
+    loaded = Policy.load(policy) if isinstance(policy, str) else policy
     options = {"framework": TorchFramework(), **options}
-    replay = Replay(call, ReplayConfig(device, chosen, **options))
+    replay = Replay(call, ReplayConfig(device, loaded, **options))
     return CallResult(replay.forward(), replay.backward() if call.backward else None)

@@ -27,22 +27,19 @@ def extensions() -> dict[str, ModuleType]:
     return {name: import_module(f"{__name__}.{name}") for name in names}
 
 
-def extensions_at_start() -> dict[str, ModuleType]:
-    """Return those that a start of pytest loads, as they have a module ``options`` or ``fixture``.
+def modules_at_start() -> dict[str, str]:
+    """Return the module ``start`` of each extension that has one: what every start of pytest needs of it, by its name.
 
-    The others are loaded by a run that has something of this plugin.
+    Such as fixtures, which pytest looks up before it is known whether a run has something of this plugin. What a start
+    needs of options is in files (`run.option_data`).
     """
-    folder = Path(__path__[0])
-    found = {path.parent.name for name in ("options", "fixture") for path in folder.glob(f"*/{name}.py")}
-    return {name: import_module(f"{__name__}.{name}") for name in sorted(found)}
+    names = sorted(path.parent.name for path in Path(__path__[0]).glob("*/start.py"))
+    return {name: f"{__name__}.{name}.start" for name in names}
 
 
-def register(hook: str, registry: Registry, *, at_start: bool = False) -> Registry:
-    """Return the registry with what the extensions add to it in a hook, such as ``pytest_msprobe_register_devices``.
-
-    ``at_start`` asks those alone that a start of pytest loads.
-    """
-    for extension in (extensions_at_start() if at_start else extensions()).values():
+def register(hook: str, registry: Registry) -> Registry:
+    """Return the registry with what the extensions add to it in a hook, such as ``pytest_msprobe_register_devices``."""
+    for extension in extensions().values():
         implementation = getattr(extension, hook, None)
         if implementation is not None:
             implementation(registry)

@@ -93,7 +93,7 @@ DIVIDED_DUMPS = "divided dumps"
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a journal is about.
+    """Subject of a journal.
 
     ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged, ``shard`` which part of a run
     this is, as ``3/8``; a run that resumes must have the same. ``root`` is the folder that the ids' paths start from,
@@ -131,7 +131,7 @@ class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
 
 
 class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
-    """How many calls and gradients a live check did not look at, by reason: its last line."""
+    """Numbers of what a run did not look at, by reason: the last line of one that comes to its end."""
 
     counts: dict[str, int]
 
@@ -147,8 +147,8 @@ class Journal(msgspec.Struct, frozen=True):
         {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", "outcome": "fail", "result": {...}}
         {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", ...}       it ran again: this one counts
 
-    Its header has all dumps that the journal is about. ``left_out`` counts by reason what a live check left out; None
-    where it did not come to its end, and for any other run.
+    Its header has all dumps that the journal is about. ``left_out`` counts by reason what the run did not
+    look at; None where it did not come to its end, and for a run that looks at all.
     """
 
     header: Header
@@ -182,7 +182,7 @@ def _dump_at(root: str, place: str, dumps: tuple[str, ...]) -> Path:
 
 
 class _Finished(msgspec.Struct, tag_field="line", tag="item"):
-    """What resuming needs of an entry; the rest of the line is checked for JSON syntax, not decoded."""
+    """Part of an entry that resuming needs; the rest of the line is checked for JSON syntax, not decoded."""
 
     id: str
     outcome: str

@@ -122,7 +122,7 @@ def check_dump(
         OptionError: Another argument cannot be used.
     """
     path = Path(path).absolute()
-    dumps = [open_dump(each) for each in (find_dumps(path) if path.is_dir() else [path])]
+    dumps = [open_dump(file) for file in (find_dumps(path) if path.is_dir() else [path])]
     devices = DeviceRegistry()
     choice = parse_device(device, devices)
     if choice.name != AUTO:

@@ -16,7 +16,7 @@ _COLOURS = {"fail": "red", "warn": "yellow", "pass": "green"}
 
 @dataclass(frozen=True)
 class Crash:
-    """What ``--tb=line``, the short summary and JUnit's message show: a single line."""
+    """Single line that ``--tb=line``, the short summary and JUnit's message show."""
 
     path: str
     message: str
@@ -27,7 +27,7 @@ class Crash:
 
 
 class ShownFailure:
-    """What pytest prints of a failed item; its string is the text itself."""
+    """Text that pytest prints of a failed item; its string is the text itself."""
 
     def __init__(self, nodeid: str, text: str, *, is_line: bool = False) -> None:
         self._text = text

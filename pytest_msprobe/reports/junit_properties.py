@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from pytest_msprobe.journal.journal import Entry, Journal
-from pytest_msprobe.results.batch_variations import batch_invariance_of
-from pytest_msprobe.results.repeats import repeats_of
 from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host, properties_of
 
 _OURS = "msprobe."
@@ -23,16 +21,7 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
         ("msprobe.margin", f"{verdict.margin:.6g}"),
         *([("msprobe.margin_at_most", "true")] if verdict.at_most else []),
         *([("msprobe.math_mode", str(mode))] if mode else []),
-        *(_followed_up(result) if result.extras else []),
-    ]
-
-
-def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
-    repeats, parts = repeats_of(result.extras), batch_invariance_of(result.extras)
-    return [
         *((f"{_OURS}{name}", text) for name, text in properties_of(result.extras).items()),
-        *([("msprobe.nondeterministic", str(repeats))] if repeats is not None and repeats.unstable else []),
-        *([("msprobe.batch_dependent", str(parts))] if parts is not None and parts.variations else []),
     ]
 
 

@@ -24,7 +24,7 @@ _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skip
 
 
 class Tally(Protocol):
-    """Something that a summary counts as well as verdicts."""
+    """Count of a summary besides those of verdicts."""
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count the extras of one record's result."""

@@ -8,7 +8,7 @@ from types import TracebackType
 
 
 class Breakdown(Enum):
-    """Why an item failed before there was anything to measure; the value is what reports call it."""
+    """Reason why an item failed before there was anything to measure; the value is what reports call it."""
 
     CRASH = "crash"
     TIMEOUT = "timeout"

@@ -1,4 +1,4 @@
-"""Result of a check, with extras (ranges, inputs, call stack, screening), as data that is read without torch."""
+"""Result of a check, with extras (ranges, inputs, call stack), as data that is read without torch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OutputResult:
 
 @dataclass(frozen=True, slots=True)
 class DirectionResult:
-    """What came of one record: the deciding verdict, that of each output, and why if there is none.
+    """Result of one record: the deciding verdict, that of each output, and the reason if there is none.
 
     ``breakdown`` says why a failure has nothing that was measured. ``notes`` are paragraphs that its failure text ends
     with. ``extras`` holds what features add to the verdict, by name: dicts, lists, strings and
@@ -107,7 +107,7 @@ class DirectionResult:
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start", omit_defaults=True):
-    """What a process runs items on: its card, such as ``npu:3``, described in words, and the math modes by name.
+    """Place where a process runs items: its card, such as ``npu:3``, described in words, and the math modes by name.
 
     ``host`` is empty where that is the controller's.
     """

@@ -14,6 +14,12 @@ class BaseSkipReason(str, Enum):
     __str__ = str.__str__
 
 
+def skip_reason(text: str) -> BaseSkipReason | None:
+    """Return the reason that users read as this text, of all that this process has declared; None for another text."""
+    declared = (reason for kind in BaseSkipReason.__subclasses__() for reason in kind)
+    return next((reason for reason in declared if reason.value == text), None)
+
+
 class SkipReason(BaseSkipReason):
     """The reasons that checks of calls have, whatever kind of run makes them."""
 
@@ -24,13 +30,9 @@ class SkipReason(BaseSkipReason):
         "no loaded library has this operator: import its library in conftest.py (or -p), "
         "or register its golden definition with pytest_msprobe_register_references"
     )
-    MISSING_API = "this MindSpore has no such API"
-    NO_COUNTERPART = "torch has no counterpart that could compute the golden result"
-    COMPILED = "a function that the program compiled: it is not in the recording"
     COMPILED_KERNEL = (
         "a kernel of a compiled graph, whose code is not in the recording: record with golden_path and compare both"
     )
-    COMPILED_ELSEWHERE = "no loaded module has this compiled function: load it by -p, or import it in conftest.py"
     FAKE_TENSORS = "a compiler or tracer made this call: its tensors are FakeTensors, which have no values"
     OTHER_FRAMEWORK = "the record is of another framework than its dump"
     NOT_AN_OPERATION = "not an operation with a result to judge"
@@ -38,11 +40,6 @@ class SkipReason(BaseSkipReason):
     RAISED = "the call raised when it was recorded"
     NO_ARGUMENTS = "the dump holds no arguments for this record"
     LOST_ARGUMENT = "the recording lost an argument's value"
-    NO_SETTINGS = "the recording does not say what the primitive was made with, and the shapes leave it open"
-    NO_KERNEL_DEFINITION = "no golden definition for kernels of this type"
-    MISLABELLED = "MindSpore wrote values of a wider dtype under the name of a narrow one"
-    OF_A_VIEW = "MindSpore wrote the memory of a view, whose elements are in another order"
-    CHANGED_INPUTS = "the kernel changed its inputs, and no dump of the iteration before holds them"
     UNBOUNDED_NUMBERS = (
         "its whole numbers may be places in memory, which statistics do not give: record this API's tensors"
     )
@@ -54,12 +51,9 @@ class SkipReason(BaseSkipReason):
     NO_FORWARD = "the dump holds no forward record for this backward record"
     FORWARD_FAILED = "the forward call could not be run"
     NO_GRADIENT = "nothing to differentiate"
-    DRAWS = "the compiled function returns different results when run twice, as one that draws random numbers"
     UNSPECIFIED = "the API promises no values that could be judged"
     NO_BASELINE = "recorded numbers that this depends on are missing"
     NO_STATISTICS = "the dump holds no statistics of this record's tensors"
-    NOT_SEEN = "its gradients could not be distinguished"
-    NEVER_JUDGED = "no call of its kind was judged while the training ran"
     MEMORY = "too large for the free memory"
 
 

@@ -62,12 +62,12 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     read: Callable[[Path], Any] = open_dump if own is None else own.read_file
     if isinstance(mode, MergesRanks):
         find, read = partial(mode.runs_of, config), partial(mode.open_run, config)
-    wanted = [argument for text in options.dumps for argument in _arguments(config, text, find)]
-    if wanted:
+    arguments = [argument for text in options.dumps for argument in _arguments(config, text, find)]
+    if arguments:
         named = config.args_source is pytest.Config.ArgsSource.ARGS
-        config.args = [*(config.args if named else ()), *wanted]
-    paths = [absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
-    dumps = dict.fromkeys(paths[: len(wanted)] if own else [*paths[: len(wanted)], *filter(_may_be_dump, paths)])
+        config.args = [*(config.args if named else ()), *arguments]
+    paths = [absolute(config, argument.partition("::")[0]) for argument in [*arguments, *config.args]]
+    dumps = dict.fromkeys(paths[: len(arguments)] if own else [*paths[: len(arguments)], *filter(_may_be_dump, paths)])
     config.stash[labels_key] = label(dumps) if own is None else {path: own.label(path) for path in dumps}
     return {path: read(path) for path in dumps}
 
@@ -121,8 +121,8 @@ def _arguments(config: pytest.Config, text: str, find: Callable[[Path], list[Pat
 
 def collect_directory(path: Path, parent: pytest.Collector) -> KernelsFolder | None:
     """Return a collector for a folder that is one dump, of kernels, where it is looked for."""
-    found = next((file for file in parent.config.stash.get(dumps_key, {}) if home_of(file) == path), None)
-    return None if found is None else KernelsFolder.from_parent(parent, path=path)
+    dump_file = next((file for file in parent.config.stash.get(dumps_key, {}) if home_of(file) == path), None)
+    return None if dump_file is None else KernelsFolder.from_parent(parent, path=path)
 
 
 def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
@@ -193,17 +193,17 @@ def select_items(config: pytest.Config, options: Options, items: list[pytest.Ite
     """Deselect what ``--msprobe-only``, ``--msprobe-skip`` and ``--msprobe-unique`` leave out."""
     if not (options.only or options.skip or options.unique):
         return
-    kept, deselected = list[pytest.Item](), list[pytest.Item]()
-    seen: set[Hashable] = set()
+    selected, deselected = list[pytest.Item](), list[pytest.Item]()
+    signatures: set[Hashable] = set()
     repeated: set[tuple[Path, str]] = set()
     for item in items:
-        wanted = not isinstance(item, JudgedItem) or is_listed(item.name, options)
-        if wanted and options.unique and isinstance(item, JudgedItem):
-            wanted = not _is_repeated(item, seen, repeated)
-        (kept if wanted else deselected).append(item)
+        is_selected = not isinstance(item, JudgedItem) or is_listed(item.name, options)
+        if is_selected and options.unique and isinstance(item, JudgedItem):
+            is_selected = not _is_repeated(item, signatures, repeated)
+        (selected if is_selected else deselected).append(item)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
-        items[:] = kept
+        items[:] = selected
 
 
 def is_listed(name: str, options: Options) -> bool:
@@ -220,14 +220,14 @@ def _matches(spellings: Iterable[str], patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
 
 
-def _is_repeated(item: JudgedItem, seen: set[Hashable], repeated: set[tuple[Path, str]]) -> bool:
+def _is_repeated(item: JudgedItem, signatures: set[Hashable], repeated: set[tuple[Path, str]]) -> bool:
     """Return whether an earlier call was the same; a call's other items follow the one that has its signature."""
     call = (item.path, split_direction(item.name)[0])
     signature = item.signature()
     if signature is None:
         return call in repeated
-    if signature in seen:
+    if signature in signatures:
         repeated.add(call)
         return True
-    seen.add(signature)
+    signatures.add(signature)
     return False

@@ -88,10 +88,10 @@ class FastItem(pytest.Item):
         """The hooks that pytest calls for the item."""
         if self.running_hooks is not None:
             return self.running_hooks
-        known = self.config.stash.setdefault(_hooks_key, {})
-        if self.path not in known:
-            known[self.path] = super().ihook
-        return known[self.path]
+        hooks = self.config.stash.setdefault(_hooks_key, {})
+        if self.path not in hooks:
+            hooks[self.path] = super().ihook
+        return hooks[self.path]
 
     def direct_report(self) -> pytest.TestReport | None:
         """Run the item and return the report of its call; None where pytest's hooks are needed, which run it then."""
@@ -163,8 +163,8 @@ class DeferredItem(pytest.Item):
         for name in names:
             if not DeferredItem._given_by_pytest:
                 slots = {slot for base in pytest.Item.__mro__ for slot in getattr(base, "__slots__", ())}
-                given = vars(cls.from_parent(file, name=name, **attributes))
-                DeferredItem._given_by_pytest = frozenset({*given, *slots})
+                attributes_of_pytest = vars(cls.from_parent(file, name=name, **attributes))
+                DeferredItem._given_by_pytest = frozenset({*attributes_of_pytest, *slots})
             item = cls.__new__(cls)
             item._is_initialised = False
             item.name, item.parent, item.path = name, file, file.path

@@ -24,10 +24,10 @@ def files_in_one_line(
     """Return the only file, or how many of ``what`` there are and the first and last; then what they hold together."""
     names = [display_path(config, path) for path in paths]
     shown = names[0] if len(names) == 1 else f"{len(names)} {what}, {names[0]} to {names[-1]}"
-    held = ", ".join(
+    contents = ", ".join(
         f"{count} {noun}{'s' * (count != 1 and not noun.endswith('s'))}" for count, noun in counts if count
     )
-    return f"msprobe: {shown}: {held or f'0 {counts[0][1]}s'}{f' ({kinds})' if kinds else ''}"
+    return f"msprobe: {shown}: {contents or f'0 {counts[0][1]}s'}{f' ({kinds})' if kinds else ''}"
 
 
 def empty_line(paths: Collection[Path], left_out: str) -> str:

@@ -145,8 +145,8 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
             raise PrecisionError(result, rerun, self.config.get_verbosity(), place)
         if verdict.outcome == "warn" and self.announces_warnings:
             try:
-                said = PrecisionWarning(printable(self.warning(verdict)))
-                warnings.warn_explicit(said, PrecisionWarning, *self.warned_at())
+                warning = PrecisionWarning(printable(self.warning(verdict)))
+                warnings.warn_explicit(warning, PrecisionWarning, *self.warned_at())
             except PrecisionWarning:
                 # Who turns warnings into errors wants a failure, here as in pytest's own count.
                 self.result = replace(result, verdict=replace(verdict, outcome="fail"))

@@ -63,14 +63,14 @@ class _Tokens:
         self._place = match.start(1) if match else len(self._expression)
 
     def take(self, token: str) -> bool:
-        found = self.next == token
-        if found:
+        is_next = self.next == token
+        if is_next:
             self.advance()
-        return found
+        return is_next
 
-    def error(self, wanted: str) -> KeywordError:
-        found = "the end" if self.next is None else repr(self.next)
-        return KeywordError(f"at column {self._place + 1}: expected {wanted}, found {found}")
+    def error(self, expected: str) -> KeywordError:
+        actual = "the end" if self.next is None else repr(self.next)
+        return KeywordError(f"at column {self._place + 1}: expected {expected}, found {actual}")
 
 
 def _either(tokens: _Tokens) -> _Matcher:

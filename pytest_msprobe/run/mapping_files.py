@@ -30,13 +30,13 @@ def sections_in(files: Iterable[Path]) -> Mapping[str, list[Section | None]]:
 
     Raises OptionError that names file, line and problem.
     """
-    found: dict[str, list[Section | None]] = {}
+    sections: dict[str, list[Section | None]] = {}
     for path in files:
         for kind, section in _sections_of(path):
-            if kind != MODEL_NAMES and kind in found:
+            if kind != MODEL_NAMES and kind in sections:
                 raise OptionError(f"{MAPPING} has the key {kind} twice", file=path, remedy="merge both into one file")
-            found.setdefault(kind, []).append(section)
-    return found
+            sections.setdefault(kind, []).append(section)
+    return sections
 
 
 def model_names_in(config: pytest.Config) -> tuple[Section, ...]:

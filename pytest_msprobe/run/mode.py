@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.option_data import Row, add_rows
 from pytest_msprobe.run.option_groups import option_group
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
 _PLUGIN = "msprobe-modes"
+_METAVAR = "PATH"
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What a resumed run must share with the run that began its journal: settings, and files besides the dumps."""
+    """Facts that a resumed run must share with the one that began its journal: settings, and files besides dumps."""
 
     settings: Mapping[str, str]
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -43,9 +45,6 @@ class Mode(Protocol):
     @property
     def shared_options(self) -> Collection[str]:
         """The options of `pytest_msprobe.run.shared_options` that it understands; its runs refuse the others."""
-
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the mode's options but for its flag and those that it shares; the group has the mode's name."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read and check the mode's other options, and keep them in the stash. Raises OptionError.
@@ -76,6 +75,13 @@ class Mode(Protocol):
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the options that a command needs to run one of the items again as here."""
+
+
+class WholeMode(Mode, Protocol):
+    """A mode that is registered as it is, as that of a ``conftest.py``: every start of pytest loads it."""
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the mode's options but for its flag and those that it shares; the group has the mode's name."""
 
 
 @runtime_checkable
@@ -120,16 +126,12 @@ class ReadsFiles(Protocol):
         """Return the folders that items write files into, with the bytes that each may take."""
 
 
-def _nothing(_: object) -> None:
-    """Add or refuse nothing: the mode has only its flag, and options that it shares."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeclaredMode:
-    """What pytest's start needs to know of a mode, which is imported when a run is of it.
+    """Facts of a mode, which is imported when a run is of it.
 
-    ``home`` is its module and class, as in ``my_plugin.mode:MyMode``. ``refuse`` raises OptionError in runs of other
-    modes that have an option of this one.
+    ``home`` is its module and class, as in ``my_plugin.mode:MyMode``; ``options`` are the classes of fields that it has
+    besides those that it shares, and ``parts`` returns those that extensions add.
     """
 
     name: str
@@ -137,8 +139,23 @@ class DeclaredMode:
     flag_help: str
     home: str
     shared_options: Collection[str] = ()
-    add_options: Callable[[pytest.OptionGroup], None] = _nothing
-    refuse: Callable[[pytest.Config], None] = _nothing
+    options: Collection[type[Any]] = ()
+    parts: Callable[[], Collection[type[Any]]] = tuple
+    metavar: str = _METAVAR
+
+    def rows(self) -> list[Row]:
+        """Return what pytest's parser needs of the flag and of the options."""
+        from pytest_msprobe.run.option_fields import rows
+
+        flag = _flag_row(self.name, self.flag, self.flag_help, self.metavar)
+        return [flag, *(row for options in self.options for row in rows(options, self.name))]
+
+    def refuse(self, config: pytest.Config) -> None:
+        """Raise OptionError where a run of another mode has one of the options."""
+        from pytest_msprobe.run.option_fields import refuse_without
+
+        for options in (*self.options, *self.parts()):
+            refuse_without(config, options, f"{self.flag} {self.metavar}")
 
     def load(self) -> Mode:
         """Import the mode and make one."""
@@ -147,15 +164,35 @@ class DeclaredMode:
         return mode
 
 
-class ModeRegistry:
-    """The modes by name; each adds its options to pytest's as it comes."""
+def _flag_row(name: str, flag: str, meaning: str, metavar: str = _METAVAR) -> Row:
+    return {"name": flag, "help": meaning, "group": name, "metavar": metavar, "repeat": True}
 
-    def __init__(self, parser: pytest.Parser) -> None:
+
+class ModeRegistry:
+    """The modes by name, and the options of runs of every mode.
+
+    Each adds its options to pytest's as it comes, until the command line is parsed; those of this package's own modes,
+    which come later, are in the files of `run.option_data`.
+    """
+
+    def __init__(self, parser: pytest.Parser | None = None) -> None:
+        self.rows: list[Row] = []
         self._parser = parser
+        self._of_plugins: frozenset[str] = frozenset()
         self._modes: dict[str, Mode | DeclaredMode] = {}
         self._default = ""
 
-    def add(self, mode: Mode | DeclaredMode, *, is_default: bool = False) -> None:
+    def end_options(self) -> bool:
+        """Add no options from now on: the command line is parsed. Return whether that is new.
+
+        Modes that come now, this package's own, go before those that are there, of plugins.
+        """
+        is_new = self._parser is not None
+        if is_new:
+            self._parser, self._of_plugins = None, frozenset(self._modes)
+        return is_new
+
+    def add(self, mode: WholeMode | DeclaredMode, *, is_default: bool = False) -> None:
         """Make a mode known, or one that is declared and loaded when a run needs it.
 
         The default one is that of a run without any mode's flag. Raises ValueError where the name is taken.
@@ -164,9 +201,23 @@ class ModeRegistry:
             raise ValueError(f"mode {mode.name!r} is already registered; choose another name")
         self._modes[mode.name] = mode
         self._default = mode.name if is_default else self._default
-        group = option_group(self._parser, mode.name)
-        group.addoption(mode.flag, metavar="PATH", action="append", default=[], help=mode.flag_help)
-        mode.add_options(group)
+        if isinstance(mode, DeclaredMode):
+            self._add_rows(mode.rows())
+            return
+        self._add_rows([_flag_row(mode.name, mode.flag, mode.flag_help)])
+        if self._parser is not None:
+            mode.add_options(option_group(self._parser, mode.name))
+
+    def add_options(self, options: type[Any], group: str) -> None:
+        """Add a class of fields that runs of every mode have; ``group`` is a job of `run.option_groups`."""
+        from pytest_msprobe.run.option_fields import rows
+
+        self._add_rows(rows(options, group))
+
+    def _add_rows(self, rows: list[Row]) -> None:
+        self.rows += rows
+        if self._parser is not None:
+            add_rows(self._parser, rows)
 
     @property
     def default(self) -> Mode:
@@ -174,7 +225,7 @@ class ModeRegistry:
         return self._loaded(self._default)
 
     def __iter__(self) -> Iterator[Mode | DeclaredMode]:
-        return iter(self._modes.values())
+        return iter(sorted(self._modes.values(), key=lambda mode: mode.name in self._of_plugins))
 
     def _loaded(self, name: str) -> Mode:
         mode = self._modes[name]
@@ -182,7 +233,7 @@ class ModeRegistry:
             mode = self._modes[name] = mode.load()
         return mode
 
-    def read_options(self, config: pytest.Config, chosen: Mode) -> None:
+    def read_options(self, config: pytest.Config, current: Mode) -> None:
         """Read the options of the run's mode and of the default one; others refuse theirs. Raises OptionError."""
         # Checks that tests make have the options of the default mode.
         self._loaded(self._default)
@@ -190,17 +241,17 @@ class ModeRegistry:
             if isinstance(mode, DeclaredMode):
                 mode.refuse(config)
             else:
-                mode.read_options(config, is_chosen=mode is chosen)
+                mode.read_options(config, is_chosen=mode is current)
 
     def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
         """Return the modes whose flag the command line has, each with the dumps that it names.
 
         Where it names nothing to run, the ini setting replaces the default mode's flag.
         """
-        given = [(mode.name, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
-        if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
-            given = [(self._default, tuple(map(str, config.getini("msprobe_dumps"))))]
-        return [(self._loaded(name), dumps) for name, dumps in given if dumps]
+        dumps_by_mode = [(mode.name, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
+        if not any(dumps for _, dumps in dumps_by_mode) and config.args_source is not pytest.Config.ArgsSource.ARGS:
+            dumps_by_mode = [(self._default, tuple(map(str, config.getini("msprobe_dumps") or ())))]
+        return [(self._loaded(name), dumps) for name, dumps in dumps_by_mode if dumps]
 
     def chosen(self, config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
         """Return the mode of this run and its dumps. Raises OptionError where the command line asks for several."""
@@ -216,21 +267,9 @@ class ModeRegistry:
             raise OptionError(f"{option} does not work with {mode.flag}", remedy=f"remove {option}")
 
 
-def register_modes(
-    pluginmanager: pytest.PytestPluginManager,
-    parser: pytest.Parser,
-    *,
-    default: Mode | DeclaredMode,
-    others: Iterable[Mode | DeclaredMode],
-) -> None:
-    """Ask every plugin for its modes: those that are there, and each that comes later when it comes.
-
-    The ``default`` one, that of a run without any mode's flag, and the ``others`` of the core come before them.
-    """
+def register_modes(pluginmanager: pytest.PytestPluginManager, parser: pytest.Parser) -> None:
+    """Ask every plugin for its modes: those that are there, and each that comes later when it comes."""
     registry = ModeRegistry(parser)
-    registry.add(default, is_default=True)
-    for mode in others:
-        registry.add(mode)
     pluginmanager.register(registry, _PLUGIN)
     pluginmanager.hook.pytest_msprobe_register_modes.call_historic(kwargs={"registry": registry})
 

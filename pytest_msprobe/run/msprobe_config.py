@@ -30,7 +30,7 @@ _NO_PATH = ("", ".", "./")
 
 @dataclass(frozen=True, slots=True)
 class RunUt:
-    """What the section asks for; None and empty where it asks for nothing.
+    """Requests of the section; None and empty where it asks for nothing.
 
     ``white_list`` and ``black_list`` are names of APIs without their type. ``unused`` are keys that were read and have
     no meaning here.
@@ -58,21 +58,15 @@ class RunUt:
 _key = pytest.StashKey[RunUt]()
 
 
-def add_option(group: pytest.OptionGroup) -> None:
-    """Add the option to the group."""
-    group.addoption(
-        "--msprobe-config",
-        metavar="FILE",
-        help="apply the run_ut section of msprobe's config.json to a check; explicit options take precedence",
-    )
+def read_peer(config: pytest.Config, name: str, text: str) -> RunUt:
+    """Read and keep what the file of an option asks for. Raises OptionError."""
+    config.stash[_key] = read_run_ut(config.invocation_params.dir / text)
+    return config.stash[_key]
 
 
 def run_ut(config: pytest.Config) -> RunUt:
-    """Return what the file asks for that the user named, nothing where none was. Raises OptionError."""
-    if _key not in config.stash:
-        text: Any = config.getoption("msprobe_config")
-        config.stash[_key] = read_run_ut(config.invocation_params.dir / text) if text else RunUt()
-    return config.stash[_key]
+    """Return what the file asks for that the user named, nothing where none was."""
+    return config.stash.get(_key, RunUt())
 
 
 def read_run_ut(path: Path) -> RunUt:

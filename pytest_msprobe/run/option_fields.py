@@ -1,9 +1,9 @@
 """Options as fields: what pytest's parser, the rerun command and the journal need to know of each.
 
 The options of a mode, or of one subject, are one frozen dataclass. Each of its fields is an `option` of the command
-line or a `setting` of the ini file, which ``-o msprobe_x=y`` sets for one run; no value is both. Every start of pytest
-loads the modules that have such classes: they import the standard library, pytest and modules like this one alone, and
-what reads a value imports the rest when it is called.
+line or a `setting` of the ini file, which ``-o msprobe_x=y`` sets for one run; no value is both. Every run with
+something of this plugin loads the modules that have such classes: they import the standard library, pytest and modules
+like this one alone, and what reads a value imports the rest when it is called.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Any, Literal, TypeVar
 import pytest
 
 from pytest_msprobe.errors import OptionError, no_effect, unknown_value
+from pytest_msprobe.run.option_data import Row, add_rows
 
 T = TypeVar("T")
 
 #: What turns the text of an option, given its name, into its value. Raises OptionError where it cannot.
 Reader = Callable[[pytest.Config, str, str], Any]
-IniType = Literal["string", "bool", "int", "float", "args"]
+IniType = Literal["string", "bool", "int", "float", "args", "linelist", "paths"]
 
 _KEY = "msprobe"
 
@@ -99,9 +100,9 @@ def setting(
     rerun: bool = True,
     journal: bool = True,
 ) -> Any:
-    """Return a field for a key of the ini file; several words are ``args``, and become a tuple."""
-    repeat = kind == "args"
-    default = {"bool": False, "args": ()}.get(kind) if default is None else default
+    """Return a field for a key of the ini file; several words, lines or paths become a tuple."""
+    repeat = kind in ("args", "linelist", "paths")
+    default = () if repeat else False if kind == "bool" and default is None else default
     declared = Declared(name, meaning, "", read, repeat, rerun, journal, None, kind)
     return field(default=default, metadata={_KEY: declared})
 
@@ -119,30 +120,25 @@ def declared_fields(options: Any) -> Iterator[tuple[Field[Any], Declared]]:
             yield each, each.metadata[_KEY]
 
 
+def rows(options: type[Any], group: str = "") -> list[Row]:
+    """Return what pytest's parser needs of what a class declares; options are in a group unless they name another."""
+    return [_row(declared, group) for _, declared in declared_fields(options) if not declared.is_shared]
+
+
+def _row(declared: Declared, group: str) -> Row:
+    row: dict[str, Any] = {"name": declared.name, "help": declared.help}
+    if declared.is_setting:
+        return row | ({} if declared.kind == "string" else {"kind": declared.kind})
+    group = declared.group or group
+    row |= {"group": group} if group else {}
+    row |= {} if declared.metavar is None else {"metavar": declared.metavar}
+    return row | ({"repeat": True} if declared.repeat else {})
+
+
 def add_fields(group: pytest.OptionGroup, options: type[Any]) -> None:
     """Add what a class declares to pytest's parser: options to the group, or to that which they name."""
-    from pytest_msprobe.run.option_groups import option_group
-
-    parser = group.parser
-    assert parser is not None
-    for _, declared in declared_fields(options):
-        if declared.is_shared:
-            continue
-        if declared.is_setting:
-            parser.addini(declared.name, declared.help, type=_ini_type(declared.kind), default=None)
-            continue
-        place = option_group(parser, declared.group) if declared.group is not None else group
-        if declared.metavar is None:
-            place.addoption(declared.name, action="store_true", help=declared.help)
-        elif declared.repeat:
-            place.addoption(declared.name, metavar=declared.metavar, action="append", default=[], help=declared.help)
-        else:
-            place.addoption(declared.name, metavar=declared.metavar, help=declared.help)
-
-
-def _ini_type(kind: IniType) -> Any:
-    """Return the type of a key: without that of a number, pytest 9 reads none of TOML; before 8.4 it has none."""
-    return None if kind in ("int", "float") and pytest.version_tuple < (8, 4) else kind
+    assert group.parser is not None
+    add_rows(group.parser, rows(options), default=group)
 
 
 def read_fields(config: pytest.Config, options: type[T], **others: Any) -> T:
@@ -160,10 +156,10 @@ def _read(config: pytest.Config, each: Field[Any], declared: Declared) -> Any:
     raw = _ini(config, declared) if declared.is_setting else config.getoption(declared.destination)
     if declared.repeat:
         return tuple(declared.read(config, declared.name, text) for text in raw or ())
+    if raw in (None, "", []):
+        return each.default
     if declared.kind == "bool":
         return bool(raw)
-    if raw is None or raw == "":
-        return each.default
     return declared.read(config, declared.name, f"{raw:g}" if isinstance(raw, float) else str(raw))
 
 

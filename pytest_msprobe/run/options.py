@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,19 +12,12 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from pytest_msprobe.errors import DeviceError, OptionError, RulesError, no_effect, unknown_value
-from pytest_msprobe.run import msprobe_config, shard_option, shared_options
+from pytest_msprobe.run import shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
-from pytest_msprobe.run.option_fields import (
-    add_fields,
-    as_path,
-    number,
-    one_of,
-    option,
-    output_folder,
-    read_fields,
-    words,
-)
-from pytest_msprobe.run.option_groups import DEVICES, HOW, JOURNAL, RESULTS, WHAT, option_group
+from pytest_msprobe.run.msprobe_config import RunUt, read_peer
+from pytest_msprobe.run.option_fields import as_path, number, one_of, option, output_folder, read_fields, setting, words
+from pytest_msprobe.run.option_groups import DEVICES, HOW, JOURNAL, RECORD, RESULTS, WHAT
+from pytest_msprobe.run.shard_option import SHARD, Shard, divides_dumps, read_shard
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.reduced_precision import MathMode
@@ -33,6 +27,7 @@ RealData = Literal["auto", "never"]
 LayoutChoice = Literal["auto", "contiguous"]
 Level = Literal["L0", "L1", "L2"]
 
+_ISOLATE, _PEER = "--msprobe-isolate", "--msprobe-config"
 #: What settings call the level of a run without --msprobe-level.
 BY_API = "by API"
 #: As pytest_msprobe.results.outcomes has them, in the order of a summary.
@@ -205,9 +200,58 @@ class Options:
         rerun=False,
         group=JOURNAL,
     )
-    timeout: float | None = None
-    isolate: bool = False
-    shard: shard_option.Shard | None = None
+    timeout: float | None = option(
+        "--msprobe-timeout",
+        "fail an item that takes longer than this many seconds; large records get more (default: no limit)",
+        metavar="SECONDS",
+        read=number(float, "a positive number of seconds", lambda seconds: seconds > 0),
+        rerun=False,
+        group=DEVICES,
+    )
+    isolate: bool = option(
+        _ISOLATE,
+        "run items in a child process, which is replaced if an item kills it or hangs",
+        rerun=False,
+        group=DEVICES,
+    )
+    shard: Shard | None = option(
+        SHARD,
+        "check part I of N of the dumps, such as 3/8, for job arrays: parts have equal work and share no record; "
+        "or compare part I of N of the steps and ranks",
+        metavar="I/N",
+        read=read_shard,
+        rerun=False,
+        group=WHAT,
+    )
+    peer: RunUt = option(
+        _PEER,
+        "apply the run_ut section of msprobe's config.json to a check; explicit options take precedence",
+        metavar="FILE",
+        read=read_peer,
+        default=RunUt(),
+        rerun=False,
+        group=WHAT,
+    )
+    record: Path | None = option(
+        "--msprobe-record",
+        "record each test marked msprobe_record to a folder of its own in DIR",
+        metavar="DIR",
+        read=as_path,
+        rerun=False,
+        group=RECORD,
+    )
+    record_options: tuple[str, ...] = setting(
+        "msprobe_record_options",
+        "options of recordings made by tests, one key=value per line, such as level=mix (default: none)",
+        kind="linelist",
+        rerun=False,
+    )
+    usual_dumps: tuple[Path, ...] = setting(
+        "msprobe_dumps",
+        "dumps to check if the command line names nothing to run, relative to the ini file",
+        kind="paths",
+        rerun=False,
+    )
 
     @property
     def resume(self) -> bool:
@@ -234,18 +278,6 @@ options_key = pytest.StashKey[Options]()
 devices_key: pytest.StashKey[DeviceRegistry] = pytest.StashKey()
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the options that every run has, and the ini setting that names dumps."""
-    add_fields(option_group(parser, WHAT), Options)
-    shard_option.add_option(option_group(parser, WHAT))
-    msprobe_config.add_option(option_group(parser, WHAT))
-    parser.addini(
-        "msprobe_dumps",
-        "dumps to check if the command line names nothing to run, relative to the ini file",
-        type="paths",
-    )
-
-
 def read_options(config: pytest.Config) -> Options:
     """Read and check the options, once: ``-n auto`` needs them before pytest is configured.
 
@@ -262,26 +294,25 @@ def read_options(config: pytest.Config) -> Options:
 
 def _read_options(config: pytest.Config) -> Options:
     from msprobe_hooks.dump.effects import set_valid_rows
-    from pytest_msprobe.containment.options import read_isolate, read_timeout
     from pytest_msprobe.devices.registry import AUTO, DeviceChoice
     from pytest_msprobe.run.policy_option import require_level
 
     mode, dumps = modes_of(config).chosen(config)
-    peer = msprobe_config.run_ut(config)
-    if peer.file is not None:
-        modes_of(config).require_check(mode, "--msprobe-config")
     set_valid_rows({})
     declared = read_fields(config, Options, mode=mode, dumps=dumps)
+    if declared.peer.file is not None:
+        modes_of(config).require_check(mode, _PEER)
+    if declared.isolate and not hasattr(os, "fork"):
+        raise OptionError(f"{_ISOLATE}: this system has no fork(); use -n 1, which runs items in a worker")
+    if declared.shard is not None and not divides_dumps(mode):
+        modes_of(config).require_check(mode, SHARD)
     options = replace(
         declared,
         device=declared.device or DeviceChoice(AUTO),
-        only=patterns(declared.only) or peer.white_list,
-        skip=patterns(declared.skip) or peer.black_list,
-        timeout=read_timeout(config),
-        isolate=read_isolate(config),
+        only=patterns(declared.only) or declared.peer.white_list,
+        skip=patterns(declared.skip) or declared.peer.black_list,
         journal=_journal(declared),
         rerun=_outcomes(declared),
-        shard=shard_option.read_shard(config, mode),
     )
     if options.level is not None and mode is modes_of(config).default:
         require_level(options.policy, options.level)

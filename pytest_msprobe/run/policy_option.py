@@ -13,14 +13,14 @@ def find_policy(text: str, folder: Path, option: str = "--msprobe-policy") -> st
 
     Raises OptionError, which names the option, where there is neither.
     """
-    known = built_in_policies()
-    if text in known:
+    names = built_in_policies()
+    if text in names:
         return text
     path = folder / text
     if not path.is_file():
         from pytest_msprobe.messages import not_one_of
 
-        raise OptionError(f"{option} {text!r}: not a file, and {not_one_of(text, known)}")
+        raise OptionError(f"{option} {text!r}: not a file, and {not_one_of(text, names)}")
     return str(path)
 
 

@@ -27,19 +27,21 @@ def check_patterns(config: pytest.Config, options: Options, dumps: Iterable[Any]
     Lists of msprobe's configuration, by their own names, are looked at as well.
     """
     wanted_by = {
-        flag if config.getoption(flag.strip("-").replace("-", "_")) else in_config: wanted
-        for (flag, in_config), wanted in zip(_FLAGS, (options.only, options.skip), strict=True)
+        flag if config.getoption(flag.strip("-").replace("-", "_")) else in_config: patterns
+        for (flag, in_config), patterns in zip(_FLAGS, (options.only, options.skip), strict=True)
     }
     if not any(wanted_by.values()):
         return
     config.stash[_lines_key] = lines = list[str]()
     apis = _spellings(name for dump in dumps for name in getattr(dump, "api_names", ()))
-    for flag, wanted in wanted_by.items():
-        unknown = [each for each in wanted if not any(fnmatchcase(api, each) for api in apis)] if apis else []
+    for flag, patterns in wanted_by.items():
+        unknown = (
+            [pattern for pattern in patterns if not any(fnmatchcase(api, pattern) for api in apis)] if apis else []
+        )
         if unknown:
             names = ", ".join(map(repr, unknown))
-            known = did_you_mean(unknown[0], apis) or f"; the records are of {listed(_qualified(apis), _NAMES_SHOWN)}"
-            lines.append(f"msprobe: warning: {flag}: no record matches {names}{known}")
+            hint = did_you_mean(unknown[0], apis) or f"; the records are of {listed(_qualified(apis), _NAMES_SHOWN)}"
+            lines.append(f"msprobe: warning: {flag}: no record matches {names}{hint}")
 
 
 def header(config: pytest.Config) -> list[str]:
@@ -77,16 +79,16 @@ def with_record_names(error: pytest.UsageError, dumps: dict[Path, Any]) -> pytes
 
 def _hint(text: str, dumps: dict[Path, Any]) -> str:
     argument = text.partition("\n")[0].removeprefix("not found: ")
-    path, _, wanted = argument.partition("::")
+    path, _, requested = argument.partition("::")
     names = [id_name(name) for name in getattr(dumps.get(Path(path)), "api_names", ())]
     if not text.startswith("not found: ") or not names:
         return ""
-    return f"; the dump has {listed(_near(wanted, names), _NAMES_SHOWN)}"
+    return f"; the dump has {listed(_near(requested, names), _NAMES_SHOWN)}"
 
 
-def _near(wanted: str, names: Sequence[str]) -> list[str]:
+def _near(requested: str, names: Sequence[str]) -> list[str]:
     """Return the names of the same API, or of that which has the most similar name; all where there is neither."""
     apis = {name.rsplit(".", 2)[0] for name in names}
-    api = wanted.rsplit(".", 2)[0]
-    found = api if api in apis else closest(api, apis)
-    return [name for name in names if name.rsplit(".", 2)[0] == found] or list(names)
+    api = requested.rsplit(".", 2)[0]
+    nearest = api if api in apis else closest(api, apis)
+    return [name for name in names if name.rsplit(".", 2)[0] == nearest] or list(names)

@@ -69,5 +69,5 @@ def unpack_report(data: dict[str, Any]) -> None:
     """Turn a report's data into what they were before they were packed."""
     packed = data.pop(_PACKED, None)
     if packed is not None:
-        found = _decode(packed)
-        data.update(**found.plain, **found.tuples, **found.lists)
+        values = _decode(packed)
+        data.update(**values.plain, **values.tuples, **values.lists)

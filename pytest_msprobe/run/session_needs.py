@@ -21,22 +21,29 @@ def needs_session(config: pytest.Config) -> bool:
 
     A controller collects no tests, so that it learns too late what they use.
     """
-    given = vars(config.option)
+    options = vars(config.option)
     return (
         hasattr(config, "workerinput")
-        or any(value not in (None, False, [], "") for name, value in given.items() if name.startswith(_OURS))
-        or any(given.get(destination(mode.flag)) for mode in modes_of(config))
+        or any(value not in (None, False, [], "") for name, value in options.items() if name.startswith(_OURS))
+        or any(options.get(destination(mode.flag)) for mode in modes_of(config))
         or any(key.startswith(_OURS) for key in config.option.override_ini or ())
         or (config.inipath is not None and _SETTING.search(config.inipath.read_bytes()) is not None)
         or any(".json" in argument for argument in config.args)
-        or bool(given.get("numprocesses"))
-        or bool(given.get("tx"))
+        or bool(options.get("numprocesses"))
+        or bool(options.get("tx"))
     )
 
 
 def has_session(config: pytest.Config) -> bool:
     """Return whether the hooks of the session are registered."""
     return config.pluginmanager.hasplugin(_SESSION)
+
+
+def register_own(config: pytest.Config) -> None:
+    """Register the modes of the core and every extension, once; their options are there already."""
+    from pytest_msprobe import session_plugin
+
+    session_plugin.register_own(config)
 
 
 def start_session(config: pytest.Config) -> None:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.mode import Mode, modes_of
+from pytest_msprobe.run.mode import Mode
 
-_OPTION = "--msprobe-shard"
+SHARD = "--msprobe-shard"
 
 
 class Shard(NamedTuple):
@@ -23,27 +23,12 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.total}"
 
 
-def add_option(group: pytest.OptionGroup) -> None:
-    """Add the option."""
-    group.addoption(
-        _OPTION,
-        metavar="I/N",
-        help="check part I of N of the dumps, such as 3/8, for job arrays: parts have equal work and share no record; "
-        "or compare part I of N of the steps and ranks",
-    )
-
-
-def read_shard(config: pytest.Config, mode: Mode) -> Shard | None:
-    """Return the shard that is asked for, None for all. Raises OptionError, as for a ``mode`` without shards."""
-    text = config.getoption("msprobe_shard")
-    if not text:
-        return None
+def read_shard(config: pytest.Config, name: str, text: str) -> Shard:
+    """Return the shard that is asked for. Raises OptionError."""
     parts = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     shard = Shard(int(parts[1]), int(parts[2])) if parts else None
     if shard is None or not 1 <= shard.number <= shard.total:
-        raise OptionError(f"{_OPTION} {text!r}: expected I/N with I from 1 to N, such as 3/8")
-    if not divides_dumps(mode):
-        modes_of(config).require_check(mode, _OPTION)
+        raise OptionError(f"{name} {text!r}: expected I/N with I from 1 to N, such as 3/8")
     return shard
 
 

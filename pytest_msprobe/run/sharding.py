@@ -24,7 +24,7 @@ ITEM_ELEMENTS: Final = 50_000
 
 
 class Call(NamedTuple):
-    """What stays together: a call of a dump. Calls of equal work are dealt in the order of their names."""
+    """Unit that stays together: a call of a dump. Calls of equal work are dealt in the order of their names."""
 
     path: Path
     name: str

@@ -11,7 +11,6 @@ import pytest
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.run.mode import Mode, modes_of
 from pytest_msprobe.run.option_fields import (
-    add_fields,
     declared_fields,
     existing,
     existing_file,
@@ -21,7 +20,7 @@ from pytest_msprobe.run.option_fields import (
     output_folder,
     read_field,
 )
-from pytest_msprobe.run.option_groups import COMPARE, RESULTS, option_group
+from pytest_msprobe.run.option_groups import COMPARE, RESULTS
 
 GOLDEN, XLSX, HTML, JSON = "--msprobe-golden", "--msprobe-xlsx", "--msprobe-html", "--msprobe-json"
 MAPPING, MODEL_CONFIG = "--msprobe-mapping", "--msprobe-model-config"
@@ -35,7 +34,7 @@ def _workbooks(config: pytest.Config, name: str, text: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """What each of them is; modes read those that they understand."""
+    """Values of the shared options; modes read those that they understand."""
 
     golden: Path | None = option(
         GOLDEN,
@@ -82,11 +81,6 @@ class SharedOptions:
         metavar="PATH",
         group=RESULTS,
     )
-
-
-def add_options(parser: pytest.Parser) -> None:
-    """Add the options."""
-    add_fields(option_group(parser, RESULTS), SharedOptions)
 
 
 def refuse_unknown(config: pytest.Config, mode: Mode) -> None:

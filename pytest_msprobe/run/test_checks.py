@@ -47,8 +47,8 @@ class ChecksOfTest:
 
     def add(self, result: DirectionResult, seed: int | None = None) -> None:
         """Keep what came of a check; ``seed`` is that of its inputs where it is not the run's."""
-        known = self._results.get(result.record)
-        if known is None or _weight(result) >= _weight(known):
+        earlier = self._results.get(result.record)
+        if earlier is None or _weight(result) >= _weight(earlier):
             self._results[result.record] = self._unreported[result.record] = result
         self._report(seed)
 

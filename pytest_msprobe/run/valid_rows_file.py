@@ -35,14 +35,14 @@ def read_valid_rows(path: Path) -> dict[str, ValidRows]:
     if not isinstance(content, dict) or not content or not content.keys() <= {_KEY, *_HANDLERS}:
         expected = f"expected {_KEY}, or msprobe's {' and '.join(_HANDLERS)}"
         raise RulesError(f"not a file of valid rows; {expected}", file=path)
-    found = {api: _rows(api, entry, path) for api, entry in _mapping(content.get(_KEY), path, _KEY).items()}
+    rows = {api: _rows(api, entry, path) for api, entry in _mapping(content.get(_KEY), path, _KEY).items()}
     for key in _HANDLERS:
         for side, handlers in _mapping(content.get(key), path, key).items():
             for api, handler in _mapping(handlers, path, f"{key}.{side}").items():
                 # What is built in knows whether the list holds ends or sizes.
                 if operation_effects(api).valid_rows is None:
-                    found[api] = _by_handler(handler, f"{path}: {key}.{side}.{api}")
-    return found
+                    rows[api] = _by_handler(handler, f"{path}: {key}.{side}.{api}")
+    return rows
 
 
 def _mapping(value: Any, path: Path, key: str) -> dict[str, Any]:

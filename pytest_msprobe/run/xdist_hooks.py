@@ -244,5 +244,5 @@ def _count_elsewhere(name: str, framework: str) -> int | None:
     if done.returncode:
         problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise DeviceError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
-    found, count = decode_json(done.stdout.splitlines()[-1].encode())
-    return None if name == AUTO and found == "cpu" else int(count)
+    device, count = decode_json(done.stdout.splitlines()[-1].encode())
+    return None if name == AUTO and device == "cpu" else int(count)

@@ -15,7 +15,7 @@ DEFAULT_LIMITS = "1GiB,10GiB"
 
 @dataclass(frozen=True, slots=True)
 class SaveOptions:
-    """Where something is saved, and how many bytes one piece of it (a case, a record) and the whole folder may take."""
+    """Place of saved pieces, and how many bytes one of them (a case, a record) and the whole folder may take."""
 
     folder: Path
     case_limit: int
@@ -35,7 +35,7 @@ def parse_limits(text: str) -> tuple[int, int]:
 
 
 class StoredTensor(msgspec.Struct, frozen=True):
-    """What a tensor is: dtype (``torch.float32``), shape, and strides in elements."""
+    """Form of a tensor: dtype (``torch.float32``), shape, and strides in elements."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -39,7 +39,7 @@ _HELD_BY = {
 
 
 class _Buffers(threading.local):
-    """What the chunks of one walk at a time are loaded into and worked on, in each thread: at most 2 MiB."""
+    """Memory that the chunks of one walk at a time are loaded into and worked on, in each thread: at most 2 MiB."""
 
     length = 0
 

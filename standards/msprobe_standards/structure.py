@@ -50,7 +50,7 @@ def judge_tree(
 
 
 class _References:
-    """What outputs are compared with in addition to golden: the baseline's, recorded numbers, and golden's moved ones.
+    """Results that outputs are compared with besides golden: the baseline's, recorded numbers, golden's moved ones.
 
     The baseline and the moved ones are computed when first asked for.
     """

@@ -79,14 +79,13 @@ def test_the_help_of_a_command_has_an_example_that_it_understands_and_a_page(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["grpah"], "COMMAND 'grpah': not one of report, replay, "),
-        (["msprobe", "seires"], "; did you mean 'series'?\n"),
-        (["grpah"], "; did you mean 'graph'?\n"),
+        (["reprot"], "COMMAND 'reprot': not one of report, replay"),
+        (["reprot"], "; did you mean 'report'?\n"),
         (
-            ["bisect", "--to", "flaot32", "x"],
-            "--to 'flaot32': not one of float32, float64, cpu; did you mean 'float32'?",
+            ["report", "--junit-family", "jenkisn", "x"],
+            "--junit-family 'jenkisn': not one of pytest, jenkins; did you mean 'jenkins'?",
         ),
-        (["graph", "--format", "zip", "dump"], "--format 'zip': not one of db, json\n"),
+        (["report", "--junit-family", "zip", "x"], "--junit-family 'zip': not one of pytest, jenkins\n"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_one_that_was_meant(
@@ -101,10 +100,9 @@ def test_an_unknown_name_is_answered_with_the_one_that_was_meant(
 @pytest.mark.parametrize(
     ("line", "completed"),
     [
-        ("pytest-msprobe gra", ["graph "]),
-        ("pytest-msprobe msprobe ser", ["series "]),
-        ("pytest-msprobe graph --fo", ["--format "]),
-        ("pytest-msprobe graph --format ", ["db", "json"]),
+        ("pytest-msprobe repo", ["report "]),
+        ("pytest-msprobe report --junit-f", ["--junit-family "]),
+        ("pytest-msprobe report --junit-family ", ["pytest", "jenkins"]),
     ],
 )
 def test_a_shell_completes_commands_options_and_choices(tmp_path: Path, line: str, completed: list[str]) -> None:

@@ -16,8 +16,8 @@ from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.corpus.mindspore_primitives import HELD, Held, all_kinds, record_held
 from tests.engine.replay.ops.test_op_info import OF_MINDSPORE
 from tests.mindspore.calls import record as call_of
@@ -169,7 +169,7 @@ def test_where_no_settings_were_recorded_the_shapes_show_what_they_can(held: Hel
 )
 def test_what_the_shapes_leave_open_is_a_skip_that_names_the_settings(held: Held, missing: str, tmp_path: Path) -> None:
     for result in without_settings(held, tmp_path).values():
-        assert result.skip is SkipReason.NO_SETTINGS
+        assert result.skip is MindSporeSkip.NO_SETTINGS
         assert result.verdict.reason.endswith(missing)
 
 

@@ -14,6 +14,7 @@ from msprobe_hooks import DumpError
 from pytest_msprobe import check_dump
 from pytest_msprobe.errors import DeviceError, OptionError, UserError
 from pytest_msprobe.run.options import read_options
+from pytest_msprobe.run.session_needs import register_own
 from tests.support.session_results import session_results
 
 DUMP = Path(__file__).parents[2] / "examples" / "check_a_dump" / "dump.json"
@@ -34,7 +35,9 @@ def test_results_are_those_of_the_run(pytester: pytest.Pytester) -> None:
 
 
 def test_defaults_are_those_of_the_options(pytester: pytest.Pytester) -> None:
-    options = read_options(pytester.parseconfig())
+    config = pytester.parseconfig()
+    register_own(config)
+    options = read_options(config)
     parameters = inspect.signature(check_dump).parameters
     defaults = {name: parameter.default for name, parameter in parameters.items() if name != "path"}
     assert defaults.pop("only") is None

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.extensions.monitor import rules
-from msprobe_hooks.extensions.overflow.anomaly import LEVELS
-from pytest_msprobe.extensions.monitor.options import DTYPES
-from pytest_msprobe.extensions.overflow import options as overflow
 from pytest_msprobe.results.outcomes import OUTCOMES
 from pytest_msprobe.run import options
 
@@ -113,6 +109,4 @@ def test_a_key_of_the_ini_file_waits_for_the_run_that_it_applies_to(own: pytest.
 
 
 def test_values_that_are_written_twice_so_that_less_is_loaded_are_the_same() -> None:
-    assert overflow.LEVELS == LEVELS
-    assert tuple(rules.DTYPES) == DTYPES
     assert tuple(OUTCOMES) == options._OUTCOMES

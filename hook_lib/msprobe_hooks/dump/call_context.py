@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a file next to a dump is missing, empty or damaged."""
+    """Reason why a file next to a dump is missing, empty or damaged."""
 
     file: Path
     kind: Literal["missing", "empty", "damaged"]
@@ -46,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[T]):
-    """What one file says of records, by their names, and what is wrong with it."""
+    """Entries of one file on records, by the records' names, and the file's problem if there is one."""
 
     entries: Mapping[str, T]
     problem: Problem | None = None

@@ -42,7 +42,7 @@ class ValidRows:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a call does to memory that a reader of its record must know; the defaults say nothing.
+    """Effects of a call on memory that a reader of its record must know; the defaults are none.
 
     ``unread`` are the arguments whose values it does not read, by index and name: it writes to them, or asks for their
     form alone. ``undefined`` says that its results hold whatever was in memory; of several, those from ``defined`` on

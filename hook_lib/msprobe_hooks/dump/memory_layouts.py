@@ -26,7 +26,7 @@ _CHANNELS_LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How a tensor lay in memory; numbers count elements of its dtype.
+    """Position of a tensor in memory; numbers count elements of its dtype.
 
     Attributes:
         stride: The distance of neighbours along each dimension.

@@ -83,7 +83,7 @@ _Node = TypeVar("_Node", bound=Node)
 
 
 class Inputs:
-    """Where gradients leave a call: taken before it runs, because an in-place call moves its input's edge.
+    """Places where gradients leave a call: taken before it runs, because an in-place call moves its input's edge.
 
     Only the inputs that take a gradient ``count``; each has its slot in the record, in their order. ``edges`` maps
     (node, number of its output) to slots; those without slots lead to tensors that the record only waits for.
@@ -188,7 +188,7 @@ Begun: TypeAlias = Callable[[Backward], None]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What the hooks of all calls of a recording call.
+    """Interface that the hooks of all calls of a recording call.
 
     ``begun`` at the first gradient of a call whose graph has several nodes, ``again`` in a further backward pass
     through a call, ``note`` when gradients could not be taken.
@@ -279,7 +279,7 @@ class Engine(Protocol):
 
 
 class Finishing(Protocol):
-    """Something that is put together during a backward pass."""
+    """Record that is put together during a backward pass."""
 
     def finish(self) -> None:
         """Write what came so far; a second time does nothing."""

@@ -17,7 +17,7 @@ from msprobe_hooks.recording.summary import Count, described
 
 
 class CallRecord:
-    """What the records of API calls and of module calls have in common. ``name`` is that of the forward record."""
+    """Common part of the records of API calls and of module calls. ``name`` is that of the forward record."""
 
     __slots__ = ("_elements", "_frame", "_inputs", "_parent", "_record", "_recorder", "name")
 

@@ -72,7 +72,7 @@ class SavedGradients:
 
 
 class _Place(int):
-    """Which tensor's gradient belongs here in a saved variable."""
+    """Index of the tensor whose gradient belongs here in a saved variable."""
 
 
 def _places(value: Any, tensors: Mapping[int, Any]) -> Any:

@@ -34,7 +34,7 @@ Shared = Callable[[Any, list[int]], TensorEntry]
 
 
 class ElementBuilder(Protocol):
-    """What makes the elements of one record out of Python values, at once or when the record is written.
+    """Builder of the elements of one record from Python values, at once or when the record is written.
 
     ``details`` is what JSON loses of them.
     """

@@ -12,7 +12,7 @@ from msprobe_hooks.messages import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class DataMode:
-    """Which directions and sides of a call are recorded."""
+    """Directions and sides of a call that are recorded."""
 
     forward: bool = True
     backward: bool = True

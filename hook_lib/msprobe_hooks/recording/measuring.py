@@ -25,7 +25,7 @@ from msprobe_hooks.recording.tensor_files import TensorFiles
 
 
 class Framework(ABC):
-    """How a framework's tensors are looked at, and how its backward pass goes by and ends."""
+    """Access to a framework's tensors, and to the course and end of its backward pass."""
 
     framework: ClassVar[str]
     elements_class: ClassVar[type[Elements]]

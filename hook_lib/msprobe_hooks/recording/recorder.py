@@ -181,7 +181,7 @@ class Recorder(Lifecycle):
 
 
 class _Places(threading.local):
-    """Where each thread is."""
+    """Position of each thread."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []

@@ -74,7 +74,7 @@ def report(error: Exception, failed: Callable[[Exception], None]) -> None:
 
 
 class Abandonable(Protocol):
-    """Something that a forked child must let go of."""
+    """Resource that a forked child must let go of."""
 
     def abandon(self) -> None:
         """Abandon everything; what is open belongs to the parent."""

@@ -38,7 +38,7 @@ def running_session() -> Session | None:
 
 
 class Observer(Protocol):
-    """Something that is on between ``begin`` and ``end``."""
+    """Observer that is on between ``begin`` and ``end``."""
 
     def begin(self) -> None:
         """Start observing."""
@@ -48,7 +48,7 @@ class Observer(Protocol):
 
 
 class Hooks(Protocol):
-    """What was put on modules."""
+    """Handle of the hooks that were put on modules."""
 
     def remove(self) -> None:
         """Take it off."""

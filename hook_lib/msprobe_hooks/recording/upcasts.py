@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CallCache(Generic[T]):
-    """What was found of calls, or why nothing was, by a key that calls share that are alike."""
+    """Results for calls, or reasons for their lack, by a key that calls share that are alike."""
 
     def __init__(self) -> None:
         self._known: dict[Any, T | UnraisedError] = {}

@@ -62,7 +62,7 @@ WRITING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What is recorded of a function: ``{Type}.{api}``, such as ``Torch.linalg.norm``.
+    """Recorded form of a function: ``{Type}.{api}``, such as ``Torch.linalg.norm``.
 
     ``operators`` maps an operator's symbol to the name that its use is recorded under. ``writes`` says that arguments
     may change though their version counters do not; ``written`` are the places of those that a function without
@@ -107,9 +107,9 @@ def _enter(table: ApiTable, type_: str, name: str, namespace: Any) -> None:
     if not callable(function):
         return
     operators = _OPERATORS.get(name, {}) if type_ == "Tensor" else {}
-    known = table.get(function)
+    entered = table.get(function)
     # ``__iadd__`` and ``add_`` are one method in some versions of torch; the plain name carries the operators.
-    if known is not None and known.operators and not operators:
+    if entered is not None and entered.operators and not operators:
         return
     qualified = f"{type_}.{name}"
     is_of_optimizers = name in api_lists.OPTIMIZERS and name.endswith("_")

@@ -53,10 +53,10 @@ def _no(*_: object) -> bool:
 
 
 def _answered(func: FunctionType) -> Callable[..., Any] | None:
-    asked = [name for name in _QUESTIONS if name in func.__code__.co_names and name in func.__globals__]
-    if not asked:
+    questions = [name for name in _QUESTIONS if name in func.__code__.co_names and name in func.__globals__]
+    if not questions:
         return None
-    answers = dict.fromkeys(asked, _no)
+    answers = dict.fromkeys(questions, _no)
     body = FunctionType(
         func.__code__, {**func.__globals__, **answers}, func.__name__, func.__defaults__, func.__closure__
     )

@@ -63,11 +63,11 @@ def call_site(frame: FrameType) -> CallSite:
     """Return what the instruction that a frame is executing says about the call it makes."""
     code = frame.f_code
     key = (id(code), frame.f_lasti)
-    known = _sites.get(key)
-    if known is None:
+    entry = _sites.get(key)
+    if entry is None:
         # The code is kept so that its id is not given to another one.
-        known = _sites[key] = (code, _decode(code, frame.f_lasti))
-    return known[1]
+        entry = _sites[key] = (code, _decode(code, frame.f_lasti))
+    return entry[1]
 
 
 def _decode(code: CodeType, offset: int) -> CallSite:
@@ -124,8 +124,8 @@ def as_written(
     # The count leaves out the object of a method call, which bytecode does not distinguish from a module's function.
     for count in (site.positional, site.positional + 1):
         written = names[:count]
-        given = {*written, *site.keywords}
-        if bound.keys() >= given and all(name in given or _is(bound[name], defaults, name) for name in bound):
+        spelled = {*written, *site.keywords}
+        if bound.keys() >= spelled and all(name in spelled or _is(bound[name], defaults, name) for name in bound):
             return tuple(bound[name] for name in written), {name: bound[name] for name in site.keywords}
     return args, kwargs
 
@@ -139,8 +139,8 @@ def _is(value: Any, defaults: dict[str, Any], name: str) -> bool:
 
 def _parameters(func: Callable[..., Any], body: FrameType) -> tuple[tuple[str, ...], dict[str, Any]]:
     code = body.f_code
-    known = _defaults.get(id(code))
-    if known is None:
+    entry = _defaults.get(id(code))
+    if entry is None:
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         defaults: dict[str, Any] = {}
         for function in (inspect.unwrap(func), body.f_globals.get(code.co_name)):
@@ -149,19 +149,19 @@ def _parameters(func: Callable[..., Any], body: FrameType) -> tuple[tuple[str, .
                 first = code.co_argcount - len(ends)
                 defaults = dict(zip(names[first : code.co_argcount], ends, strict=True))
                 defaults |= function.__kwdefaults__ or {}
-        known = _defaults[id(code)] = (code, names, defaults)
-    return known[1], known[2]
+        entry = _defaults[id(code)] = (code, names, defaults)
+    return entry[1], entry[2]
 
 
 def is_reflected(frame: FrameType) -> bool:
     """Return whether the operator that a frame is executing, on a tensor and a number, has the number on its left."""
     code = frame.f_code
     key = (id(code), frame.f_lasti)
-    known = _operands.get(key)
-    if known is None:
+    entry = _operands.get(key)
+    if entry is None:
         # The code is kept so that its id is not given to another one.
-        known = _operands[key] = (code, _operation(code, frame.f_lasti))
-    operation = known[1]
+        entry = _operands[key] = (code, _operation(code, frame.f_lasti))
+    operation = entry[1]
     if operation is None:
         return False
     left = _is_tensor(operation.left, frame)

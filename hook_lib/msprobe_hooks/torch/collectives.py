@@ -128,8 +128,8 @@ class CollectiveCall(CallRecord):
     def _report_beginning(self, args: Any, kwargs: Any) -> None:
         kinds = TorchElements(self.name, lambda tensor, entry: None, None)
         with NoDispatch():
-            given = kinds.sequence(args, "input"), kinds.mapping(kwargs, "kwargs")
-        self._recorder.log_communication(Line("began", self.name, time.time(), *given))
+            inputs = kinds.sequence(args, "input"), kinds.mapping(kwargs, "kwargs")
+        self._recorder.log_communication(Line("began", self.name, time.time(), *inputs))
 
     def report(self, event: Event) -> None:
         """Record what has happened to the call, if it is recorded."""
@@ -142,7 +142,7 @@ class CollectiveCall(CallRecord):
         self.report("raised")
         super().fail(error)
 
-    def end(self, given: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
+    def end(self, arguments: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
         """Take the arguments after the call, or note that it was never waited for."""
         recorder = self._recorder
         # Communication writes without moving version counters, into views as well.
@@ -151,12 +151,12 @@ class CollectiveCall(CallRecord):
             return
         if is_complete:
             self.report("ended")
-        wanted = recorder.directions.output and recorder.settings.task != "structure"
+        records_output = recorder.directions.output and recorder.settings.task != "structure"
         with recorder.net(self.name):
             if not is_complete:
                 self._record["exception"] = NEVER_WAITED_FOR
-            elif given is not None and wanted:
-                args, kwargs = given
+            elif arguments is not None and records_output:
+                args, kwargs = arguments
                 with NoDispatch():
                     self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")
             with NoDispatch():
@@ -174,7 +174,7 @@ class BarrierCall(CollectiveCall):
 
 
 #: The arguments of an operator by their names.
-_Given: TypeAlias = Mapping[str, Any]
+_Arguments: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,25 +185,25 @@ class _Collective:
     """
 
     name: str
-    before: Callable[[_Given, Tensor], list[Any]]
-    after: Callable[[_Given, Tensor, Tensor], list[Any]]
+    before: Callable[[_Arguments, Tensor], list[Any]]
+    after: Callable[[_Arguments, Tensor, Tensor], list[Any]]
     is_many: bool = False
 
 
 def _alone(name: str, *, is_many: bool = False) -> _Collective:
     """Describe an operator that is recorded as a collective in place."""
-    return _Collective(name, lambda given, tensor: [tensor], lambda given, tensor, result: [result], is_many)
+    return _Collective(name, lambda arguments, tensor: [tensor], lambda arguments, tensor, result: [result], is_many)
 
 
 def _into_another(name: str, *, is_many: bool = False) -> _Collective:
     """Describe an operator that is recorded as a collective that writes into another tensor."""
     return _Collective(
-        name, lambda given, tensor: [None, tensor], lambda given, tensor, result: [result, tensor], is_many
+        name, lambda arguments, tensor: [None, tensor], lambda arguments, tensor, result: [result, tensor], is_many
     )
 
 
-def _splits(given: _Given) -> list[Any]:
-    return [list(given["output_split_sizes"]), list(given["input_split_sizes"])]
+def _splits(arguments: _Arguments) -> list[Any]:
+    return [list(arguments["output_split_sizes"]), list(arguments["input_split_sizes"])]
 
 
 _COLLECTIVES: Final = {
@@ -215,8 +215,8 @@ _COLLECTIVES: Final = {
     "reduce_scatter_tensor_coalesced": _into_another("reduce_scatter_tensor", is_many=True),
     "all_to_all_single": _Collective(
         "all_to_all_single",
-        lambda given, tensor: [None, tensor, *_splits(given)],
-        lambda given, tensor, result: [result, tensor, *_splits(given)],
+        lambda arguments, tensor: [None, tensor, *_splits(arguments)],
+        lambda arguments, tensor, result: [result, tensor, *_splits(arguments)],
     ),
     "broadcast": _alone("broadcast"),
 }
@@ -239,13 +239,13 @@ class FunctionalCollectives:
             return func(*args, **kwargs)
         collective = _COLLECTIVES[self._names[func]]
         calls: list[tuple[CollectiveCall, Tensor, dict[str, Any]]] = []
-        given: _Given = {}
+        arguments: _Arguments = {}
         with recorder.net(f"Distributed.{collective.name}"):
-            given = _by_name(func, args, kwargs)
-            named = _named(given)
-            for tensor in given.get("inputs") or [given["input"]]:
+            arguments = _by_name(func, args, kwargs)
+            named = _named(arguments)
+            for tensor in arguments.get("inputs") or [arguments["input"]]:
                 call = CollectiveCall(recorder, collective.name, frame)
-                call.begin(collective.before(given, tensor), named)
+                call.begin(collective.before(arguments, tensor), named)
                 calls.append((call, tensor, named))
         recorder.is_suspended = True
         try:
@@ -263,7 +263,7 @@ class FunctionalCollectives:
             recorder.is_suspended = False
         with recorder.net(f"Distributed.{collective.name}"):
             for (call, tensor, named), arrived in zip(calls, tensors, strict=True):
-                call.end((collective.after(given, tensor, arrived), named))
+                call.end((collective.after(arguments, tensor, arrived), named))
         return result
 
 
@@ -276,21 +276,21 @@ def _operators() -> Iterator[tuple[Any, str]]:
             yield packet.default, name
 
 
-def _by_name(func: Any, args: Any, kwargs: Any) -> _Given:
+def _by_name(func: Any, args: Any, kwargs: Any) -> _Arguments:
     schema = getattr(func, "default", func)._schema
-    given: dict[str, Any] = dict(zip([argument.name for argument in schema.arguments], args, strict=False))
-    return {**given, **kwargs}
+    by_position: dict[str, Any] = dict(zip([argument.name for argument in schema.arguments], args, strict=False))
+    return {**by_position, **kwargs}
 
 
-def _named(given: _Given) -> dict[str, Any]:
+def _named(arguments: _Arguments) -> dict[str, Any]:
     """Return the arguments that are recorded by name: the reduction, the root as a rank of all, and the group."""
-    group = given["group_name"]
+    group = arguments["group_name"]
     if isinstance(group, str):
         group = c10d._resolve_process_group(group)  # type: ignore[attr-defined, arg-type]
     named: dict[str, Any] = {}
-    if "reduce_op" in given:
-        word = str(given["reduce_op"])
+    if "reduce_op" in arguments:
+        word = str(arguments["reduce_op"])
         named["op"] = getattr(dist.ReduceOp, word.upper(), word)
-    if "src" in given:
-        named["src"] = dist.get_process_group_ranks(group)[given["src"]]
+    if "src" in arguments:
+        named["src"] = dist.get_process_group_ranks(group)[arguments["src"]]
     return {**named, "group": group}

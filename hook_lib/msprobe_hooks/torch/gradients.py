@@ -22,7 +22,7 @@ _LEAF = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
 class Inputs(backward.Inputs):
-    """Where gradients leave a call. The edge of a leaf is known only in the graph, by the tensor that it leads to.
+    """Places where gradients leave a call. The edge of a leaf is known only in the graph, by the tensor it leads to.
 
     ``bases`` are the ids of the tensors that inputs are views of.
     """
@@ -54,10 +54,10 @@ class Inputs(backward.Inputs):
 
     def slots(self, node: Node, number: int) -> list[int] | None:
         """Return the inputs that an edge leads to, or None where it leads to none of them."""
-        found = self.edges.get((node, number))
-        if found is None and type(node) is _LEAF and self.leaves:
+        slots = self.edges.get((node, number))
+        if slots is None and type(node) is _LEAF and self.leaves:
             return self.leaves.get(id(node.variable))  # type: ignore[attr-defined]
-        return found
+        return slots
 
 
 def watch(outputs: list[Tensor], inputs: Inputs, emit: Emit, listener: Listener, where: str) -> None:
@@ -153,13 +153,13 @@ def is_in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def _sum(known: Tensor, gradient: Tensor) -> Tensor:
+def _sum(earlier: Tensor, gradient: Tensor) -> Tensor:
     with NoDispatch():
-        return known + gradient
+        return earlier + gradient
 
 
 class TorchEngine:
-    """What distinguishes its backward passes, and when one ends."""
+    """Identity of its backward passes, and the end of one."""
 
     # Asked at every gradient, so nothing comes between the question and the answer.
     running_pass = staticmethod(torch._C._current_graph_task_id)
@@ -239,9 +239,9 @@ def running_checkpoint() -> Checkpoint | None:
     pack = None if hooks is None else inspect.unwrap(hooks[0])
     if not isinstance(pack, FunctionType) or not pack.__code__.co_filename.endswith("checkpoint.py"):
         return None
-    held = {
+    closure = {
         name: cell.cell_contents for name, cell in zip(pack.__code__.co_freevars, pack.__closure__ or (), strict=True)
     }
-    if "target_frame_ref" in held:
-        return Checkpoint(held["target_frame_ref"](), held["gid"])
-    return Checkpoint(held["frame"], None) if "frame" in held else None
+    if "target_frame_ref" in closure:
+        return Checkpoint(closure["target_frame_ref"](), closure["gid"])
+    return Checkpoint(closure["frame"], None) if "frame" in closure else None

@@ -31,10 +31,10 @@ class ParameterGradients(modules.ParameterGradients):
         """Register a function to call with the parameter once its gradient was added."""
         return parameter.register_post_accumulate_grad_hook(arrive)  # type: ignore[no-untyped-call,no-any-return]
 
-    def gradient(self, given: Tensor) -> Tensor | None:
+    def gradient(self, parameter: Tensor) -> Tensor | None:
         """Return the gradient of a parameter."""
         with NoDispatch():
-            return given.grad
+            return parameter.grad
 
 
 class ModuleHooks(modules.ModuleHooks):
@@ -61,21 +61,21 @@ class ModuleHooks(modules.ModuleHooks):
     def parameters(self, module: nn.Module) -> Iterable[Tensor]:
         """Return the parameters of a module and of all inside it."""
         # Asked at every call, where names are of no use: module.parameters() puts those of all together.
-        waiting, seen = [module], {id(module)}
+        waiting, visited = [module], {id(module)}
         for one in waiting:
             yield from (parameter for parameter in one._parameters.values() if parameter is not None)
-            inside = [child for child in one._modules.values() if child is not None and id(child) not in seen]
-            seen.update(map(id, inside))
+            inside = [child for child in one._modules.values() if child is not None and id(child) not in visited]
+            visited.update(map(id, inside))
             waiting += inside
 
     def own_parameters(self, module: nn.Module) -> dict[str, Tensor]:
         """Return the parameters that a module itself holds, by name."""
-        found: dict[str, Tensor] = {}
+        parameters: dict[str, Tensor] = {}
         for name, parameter in module._parameters.items():
             # One that has two names is listed under the first.
-            if parameter is not None and not any(parameter is one for one in found.values()):
-                found[name] = parameter
-        return found
+            if parameter is not None and not any(parameter is one for one in parameters.values()):
+                parameters[name] = parameter
+        return parameters
 
 
 class UnscriptedHooks:
@@ -122,18 +122,18 @@ def _unhooked(value: Any) -> Any:
     """Return a module with the same attributes and without hooks of instruments; what has none, as it is."""
     if not isinstance(value, nn.Module):
         return value
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     hidden = False
     for table in _HOOKS:
         # A module that was not initialized has no hooks; torch reports it.
         hooks = vars(value).get(table, {})
-        kept[table] = {number: hook for number, hook in hooks.items() if not is_uncopied(hook)}
-        hidden |= len(kept[table]) < len(hooks)
+        remaining[table] = {number: hook for number, hook in hooks.items() if not is_uncopied(hook)}
+        hidden |= len(remaining[table]) < len(hooks)
     if not hidden:
         return value
     # Torch reads from it only. The module itself is not touched, as other threads may call it meanwhile.
     unhooked = nn.Module.__new__(type(value))
-    vars(unhooked).update(vars(value) | kept)
+    vars(unhooked).update(vars(value) | remaining)
     return unhooked
 
 

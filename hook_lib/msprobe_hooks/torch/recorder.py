@@ -96,9 +96,9 @@ class StatisticsCache:
     def __call__(self, tensor: Tensor) -> Statistics:
         """Return the statistics of a tensor, measuring it only where they are not known."""
         key = id(tensor)
-        known = self._known.get(key)
-        if known is not None and known[0]() is tensor and known[1] == tensor._version:
-            return known[2]
+        entry = self._known.get(key)
+        if entry is not None and entry[0]() is tensor and entry[1] == tensor._version:
+            return entry[2]
         base = tensor._base
         if tensor.is_inference() or key in self._exposed or id(base) in self._exposed:
             return self._measure(tensor)
@@ -112,16 +112,21 @@ class StatisticsCache:
 
     def known(self, tensor: Tensor) -> Statistics | None:
         """Return what was measured of a tensor that has not changed since, None where that is not known."""
-        known = self._known.get(id(tensor))
-        return known[2] if known is not None and known[0]() is tensor and known[1] == tensor._version else None
+        entry = self._known.get(id(tensor))
+        return entry[2] if entry is not None and entry[0]() is tensor and entry[1] == tensor._version else None
 
     def is_stale(self, tensor: Tensor) -> bool:
         """Return whether a tensor holds inf or nan that it did not hold when it was measured, and forget it then.
 
         Its memory was overwritten since without its version counter moving.
         """
-        known = self.known(tensor)
-        if known is None or known.is_waiting or _is_non_finite(known) or not _is_non_finite(self._measure(tensor)):
+        earlier = self.known(tensor)
+        if (
+            earlier is None
+            or earlier.is_waiting
+            or _is_non_finite(earlier)
+            or not _is_non_finite(self._measure(tensor))
+        ):
             return False
         self.discard(tensor)
         return True
@@ -151,14 +156,14 @@ class StatisticsCache:
         if views is None or views[0]() is not base:
             views = self._views[id(base)] = (weakref.ref(base), {})
         place = self._place(tensor)
-        version, known = views[1].get(place, (None, None))
+        version, earlier = views[1].get(place, (None, None))
         if version != tensor._version:
-            known = self.known(base)
-            if known is None or self._place(base) != place:
-                known = None
-        if known is not None:
+            earlier = self.known(base)
+            if earlier is None or self._place(base) != place:
+                earlier = None
+        if earlier is not None:
             # The entry of a record says the shape as well.
-            result = copy(known)
+            result = copy(earlier)
             result.entry = None
             return result
         result = self._measure(tensor)
@@ -174,7 +179,7 @@ class StatisticsCache:
 
     def _drop_the_dead(self) -> None:
         self._views = {key: views for key, views in list(self._views.items()) if views[0]() is not None}
-        self._known = {key: known for key, known in list(self._known.items()) if known[0]() is not None}
+        self._known = {key: entry for key, entry in list(self._known.items()) if entry[0]() is not None}
         if len(self._known) >= _REMEMBERED // 2:
             self.forget()
 
@@ -261,8 +266,8 @@ class TorchRecorder(Recorder):
 
     def has_met_non_finite(self) -> bool:
         """Return whether inf or nan was measured since this was last asked."""
-        found, self.measured.has_met_non_finite = self.measured.has_met_non_finite, False
-        return found
+        has_met, self.measured.has_met_non_finite = self.measured.has_met_non_finite, False
+        return has_met
 
     def is_stale(self, value: Any) -> bool:
         """Return whether a tensor holds inf or nan that it did not hold when it was measured, though unchanged."""

@@ -139,10 +139,10 @@ class TorchSession(Session):
         if self._module_dump is None:
             super()._end_observers()
 
-    def _take_model(self, given: Model | None) -> None:
+    def _take_model(self, model: Model | None) -> None:
         # At the other levels, and while one module is recorded alone, a model is ignored.
         if self.recorder.settings.records_modules and self._module_dump is None:
-            super()._take_model(given)
+            super()._take_model(model)
 
     def _hook_model(self) -> None:
         if self._module_dump is None:

@@ -121,17 +121,17 @@ def measure(tensor: Tensor) -> Statistics:
 def _measure_expanded(tensor: Tensor, count: int) -> Statistics:
     """Measure the elements once: extrema and mean are those of all, the norm is that of as many repeats."""
     once = without_repeats(tensor)
-    found, repeats = measure(once), count // once.numel()
-    if isinstance(found, Deferred):
-        most, least, total, norm = found.reduced
-        found.reduced = (most, least, total, None if norm is None else norm * math.sqrt(repeats))
-    elif found.norm is not None:
-        found.norm *= math.sqrt(repeats)
-    if found.nan_count is not None:
-        found.nan_count *= repeats
-        found.posinf_count = (found.posinf_count or 0) * repeats
-        found.neginf_count = (found.neginf_count or 0) * repeats
-    return found
+    statistics, repeats = measure(once), count // once.numel()
+    if isinstance(statistics, Deferred):
+        most, least, total, norm = statistics.reduced
+        statistics.reduced = (most, least, total, None if norm is None else norm * math.sqrt(repeats))
+    elif statistics.norm is not None:
+        statistics.norm *= math.sqrt(repeats)
+    if statistics.nan_count is not None:
+        statistics.nan_count *= repeats
+        statistics.posinf_count = (statistics.posinf_count or 0) * repeats
+        statistics.neginf_count = (statistics.neginf_count or 0) * repeats
+    return statistics
 
 
 def fetch(waiting: list[Deferred]) -> None:
@@ -306,13 +306,13 @@ def _add_nonfinite(tensor: Tensor, result: Statistics) -> None:
     result.nan_count = int(torch.isnan(values).sum())
     result.posinf_count = int((values == math.inf).sum())
     result.neginf_count = int((values == -math.inf).sum())
-    kept = values[torch.isfinite(values)]
-    if kept.numel() == 0:
-        kept = values[~torch.isnan(values)]
+    numbers = values[torch.isfinite(values)]
+    if numbers.numel() == 0:
+        numbers = values[~torch.isnan(values)]
     if not _is_finite(result.max):
-        result.finite_max = kept.max().item() if kept.numel() else math.nan
+        result.finite_max = numbers.max().item() if numbers.numel() else math.nan
     if not _is_finite(result.min):
-        result.finite_min = kept.min().item() if kept.numel() else math.nan
+        result.finite_min = numbers.min().item() if numbers.numel() else math.nan
 
 
 def _take_wide(tensor: Tensor, result: Statistics, count: int, rounds: bool) -> None:

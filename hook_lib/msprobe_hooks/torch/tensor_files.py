@@ -80,7 +80,7 @@ def write_pt(path: Path, dtype: torch.dtype, shape: tuple[int, ...], elements: m
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What precedes and follows the elements, both cut where their CRC-32 belongs."""
+    """Bytes before and after the elements, both cut where their CRC-32 belongs."""
 
     before_crc: bytes
     after_crc: bytes
@@ -323,7 +323,7 @@ class ContainerFiles(TorchTensorFiles):
         tensors = {entry.name: entry for entry in batch.entries if isinstance(entry, Waiting)}
         stored = [_stored(tensor, self._compresses and not self.holds_up(batch.size)) for tensor in tensors.values()]
         # The format lets no gap between tensors, and where those of larger elements come first all are aligned.
-        stored.sort(key=lambda each: -each[0].item_size if each[0].frame is None else 0)
+        stored.sort(key=lambda pair: -pair[0].item_size if pair[0].frame is None else 0)
         pieces = [beginning(described for described, _ in stored), *(piece for _, piece in stored)]
         part = path.with_name(f"{path.name}.part")
         try:

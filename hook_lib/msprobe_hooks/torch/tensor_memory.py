@@ -43,8 +43,8 @@ def as_bytes(tensor: Tensor) -> NDArray[np.uint8]:
 
     After ``Tensor.numpy()`` torch resizes a tensor's memory no more, and raises where the program does, as FSDP does.
     """
-    found: NDArray[Any] = np.from_dlpack(_Lent(tensor.detach().reshape(-1).view(torch.uint8)))
-    return found
+    data: NDArray[Any] = np.from_dlpack(_Lent(tensor.detach().reshape(-1).view(torch.uint8)))
+    return data
 
 
 def strides(tensor: Tensor, *, is_ordered: bool) -> list[tuple[int, int]]:
@@ -54,22 +54,22 @@ def strides(tensor: Tensor, *, is_ordered: bool) -> list[tuple[int, int]]:
     """
     if tensor.is_contiguous():
         return [(1, tensor.numel())]
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     pairs = [(stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
     for stride, size in pairs if is_ordered else sorted(pairs, reverse=True):
-        if found and found[-1][0] == stride * size:
-            found[-1] = (stride, found[-1][1] * size)
+        if merged and merged[-1][0] == stride * size:
+            merged[-1] = (stride, merged[-1][1] * size)
         else:
-            found.append((stride, size))
-    return found
+            merged.append((stride, size))
+    return merged
 
 
 def is_dense(tensor: Tensor) -> bool:
     """Return whether a tensor's elements lie side by side, in whatever order."""
     if tensor.is_contiguous():
         return True
-    found = strides(tensor, is_ordered=False)
-    return len(found) == 1 and found[0][0] == 1
+    pairs = strides(tensor, is_ordered=False)
+    return len(pairs) == 1 and pairs[0][0] == 1
 
 
 def is_expanded(tensor: Tensor) -> bool:
@@ -97,8 +97,8 @@ class UndefinedMemory:
     def add(self, result: Any) -> None:
         """Note what a call returned without having written to it."""
         if len(self._storages) >= _MOST:
-            alive = [kept for kept in self._storages.values() if not kept.expired()]  # type: ignore[no-untyped-call]
-            self._storages = {kept.cdata: kept for kept in alive}
+            alive = [reference for reference in self._storages.values() if not reference.expired()]  # type: ignore[no-untyped-call]
+            self._storages = {reference.cdata: reference for reference in alive}
         with NoDispatch():
             for tensor in filter(_key, _plain([result])):
                 storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
@@ -128,7 +128,9 @@ def _plain(values: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among values and lists of them whose memory can be asked for."""
     flat = [part for value in values for part in (value if isinstance(value, (list, tuple)) else (value,))]
     return [
-        each for each in flat if type(each) in _PLAIN and each.layout is torch.strided and each.device.type != "meta"
+        tensor
+        for tensor in flat
+        if type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.device.type != "meta"
     ]
 
 

@@ -79,8 +79,8 @@ def _has_own(name: ApiName, device: Device) -> bool:
 
 
 def _on_gpu(name: ApiName, golden: Callable[..., Any]) -> Functions:
-    known = declared(operation(name.api))
-    if known is None or known.on_gpu is None or known.name != name.qualified_api:
+    declaration = declared(operation(name.api))
+    if declaration is None or declaration.on_gpu is None or declaration.name != name.qualified_api:
         return Functions(golden, golden)
-    kernel = known.on_gpu(golden)
+    kernel = declaration.on_gpu(golden)
     return Functions(kernel, golden, lambda: kernel.stand_in)

@@ -72,8 +72,8 @@ def add_left_open(result: DirectionResult, check: DirectionCheck) -> DirectionRe
         return result
     leaves_open = op_info(check.prepared.trial.subject.operation).leaves_open
     of = sum(math.prod(output.shape) for output in result.outputs if output.left_open)
-    found = LeftOpen(elements, of, leaves_open.why if leaves_open is not None else "")
-    return _with_first_note(with_left_open(result, found), f"{found}.")
+    left_open = LeftOpen(elements, of, leaves_open.why if leaves_open is not None else "")
+    return _with_first_note(with_left_open(result, left_open), f"{left_open}.")
 
 
 def _own_backward(trial: Trial) -> str:

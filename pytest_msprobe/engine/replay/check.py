@@ -23,6 +23,7 @@ from pytest_msprobe.engine.replay.judging.directions import judge_backward, judg
 from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall, TrialOf
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.strategies import Strategy
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -30,7 +31,6 @@ from pytest_msprobe.engine.replay.trials.memory_budget import return_freed_befor
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 JudgeForward: TypeAlias = Callable[[Trial], list[OutputResult]]
@@ -146,7 +146,7 @@ def _with_words(result: DirectionResult, words: str) -> DirectionResult:
     first, *rest = result.verdict.reason.split("\n")
     verdict = replace(result.verdict, reason="\n".join([f"{first}; {words}" if first else words, *rest]))
     outputs = tuple(
-        replace(each, verdict=verdict) if each.verdict == result.verdict else each for each in result.outputs
+        replace(output, verdict=verdict) if output.verdict == result.verdict else output for output in result.outputs
     )
     return replace(result, verdict=verdict, outputs=outputs)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """What to run for a call: both take and return torch tensors, and torch differentiates both.
+    """Functions to run for a call: both take and return torch tensors, and torch differentiates both.
 
     ``target`` runs through the device's ``call``, on tensors that its ``put`` made; ``golden`` on the CPU, on tensors
     in raised precision. ``stand_in`` says, once the target ran, why its golden definition computed in place of a

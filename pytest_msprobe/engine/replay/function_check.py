@@ -79,7 +79,7 @@ class FunctionCheck:
         backward: bool = False,
         standard: Standard | None = None,
     ) -> None:
-        given = {**kwargs, STATE: _state(function)} if isinstance(function, torch.nn.Module) else dict(kwargs)
+        keywords = {**kwargs, STATE: _state(function)} if isinstance(function, torch.nn.Module) else dict(kwargs)
         self.setup = setup
         self.directions: tuple[Direction, ...] = ("forward", "backward") if backward else ("forward",)
         self.raised: list[BaseException] = []
@@ -94,7 +94,7 @@ class FunctionCheck:
             api=getattr(function, "__name__", type(function).__name__),
             target=_callable(function),
             golden=_callable(function if golden is None else golden),
-            arguments=Arguments(tuple(args), given, _differentiable(args, given) if backward else frozenset()),
+            arguments=Arguments(tuple(args), keywords, _differentiable(args, keywords) if backward else frozenset()),
             grad_outputs=(lambda output: _random_gradients(output, name, setup.seed)) if backward else None,
             is_given=True,
         )
@@ -249,8 +249,8 @@ def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _differentiable(args: Sequence[Any], kwargs: Mapping[str, Any]) -> frozenset[str]:
-    given = [*tensors_with_paths(list(args), "args"), *tensors_with_paths(dict(kwargs), "kwargs")]
-    return frozenset(path for path, tensor in given if tensor.requires_grad)
+    tensors = [*tensors_with_paths(list(args), "args"), *tensors_with_paths(dict(kwargs), "kwargs")]
+    return frozenset(path for path, tensor in tensors if tensor.requires_grad)
 
 
 def _random_gradients(output: Any, name: str, seed: int) -> dict[str, torch.Tensor]:

@@ -109,7 +109,7 @@ class _Differences:
         if self._here != self._number(self._run({})):
             raise _NotJudgedError("two runs of it differ")
         gradients = run_backward(run, self._arriving, self._side, record=subject.key)
-        self._gradients = {path: each.double() for path, each in gradients.items() if each is not None}
+        self._gradients = {path: gradient.double() for path, gradient in gradients.items() if gradient is not None}
 
     @property
     def groups(self) -> list[list[str]]:
@@ -119,21 +119,22 @@ class _Differences:
     def verdict(self, paths: list[str]) -> OutputResult:
         """Return the verdict on the gradients of inputs. Raises _NotJudgedError where differences say nothing."""
         for draw in range(_DIRECTIONS):
-            found = self._compared(paths, draw)
-            if found.agrees:
+            comparison = self._compared(paths, draw)
+            if comparison.agrees:
                 break
         else:
-            if self._has_jump(self._directions(paths, draw, moves_zeros=True), found.slope):
+            if self._has_jump(self._directions(paths, draw, moves_zeros=True), comparison.slope):
                 raise _NotJudgedError("its result jumps near these inputs, as that of a rounding does")
         shape = tuple(self._leaves[paths[0]].shape) if len(paths) == 1 else ()
-        margin = found.error / found.allowed if found.allowed else 0.0
+        margin = comparison.error / comparison.allowed if comparison.allowed else 0.0
         reason = (
-            f"the backward of {self._name} gives {found.along:.6g} along a random direction, finite differences of the "
-            f"forward in float64 give {found.slope:.6g}; if it is meant to be another gradient, pass golden="
+            f"the backward of {self._name} gives {comparison.along:.6g} along a random direction, finite differences "
+            f"of the forward in float64 give {comparison.slope:.6g}; "
+            "if it is meant to be another gradient, pass golden="
         )
-        metrics, limits = {"slope_error": found.error}, {"slope_error": found.allowed}
-        outcome: Outcome = "pass" if found.agrees else "fail"
-        verdict = Verdict(outcome, STANDARD, "" if found.agrees else reason, metrics, limits, margin)
+        metrics, limits = {"slope_error": comparison.error}, {"slope_error": comparison.allowed}
+        outcome: Outcome = "pass" if comparison.agrees else "fail"
+        verdict = Verdict(outcome, STANDARD, "" if comparison.agrees else reason, metrics, limits, margin)
         return OutputResult(f"{STANDARD}.{_name(paths)}", verdict, "torch.float64", "", shape)
 
     def _compared(self, paths: list[str], draw: int) -> _Comparison:
@@ -146,9 +147,11 @@ class _Differences:
         return self._compared_along(self._directions(paths, draw, moves_zeros=False))
 
     def _compared_along(self, directions: _Tensors) -> _Comparison:
-        products = [self._gradients[path] * each for path, each in directions.items() if path in self._gradients]
-        along = math.fsum(float(each.sum()) for each in products)
-        size = math.sqrt(math.fsum(float(each.square().sum()) for each in products))
+        products = [
+            self._gradients[path] * direction for path, direction in directions.items() if path in self._gradients
+        ]
+        along = math.fsum(float(product.sum()) for product in products)
+        size = math.sqrt(math.fsum(float(product.square().sum()) for product in products))
         ends = [(self._at(directions, step), self._at(directions, -step)) for step in _STEPS]
         slopes = [(above - below) / (2 * step) for step, (above, below) in zip(_STEPS, ends, strict=True)]
         if not all(map(math.isfinite, (along, *slopes))):
@@ -161,12 +164,12 @@ class _Differences:
         scale = max(size, abs(slope))
         if apart > _MOST_UNCERTAIN * scale:
             raise _NotJudgedError("it is not smooth enough for finite differences")
-        found = _Comparison(along, slope, _RELATIVE * scale + _UNCERTAIN * apart)
+        comparison = _Comparison(along, slope, _RELATIVE * scale + _UNCERTAIN * apart)
         # The slopes on both sides of the inputs, whose difference shrinks with the step but for a kink.
         bends = [abs(above + below - 2 * self._here) / step for step, (above, below) in zip(_STEPS, ends, strict=True)]
-        if not found.agrees and min(bends) > _RELATIVE * scale:
+        if not comparison.agrees and min(bends) > _RELATIVE * scale:
             raise _NotJudgedError("it has a kink at these inputs")
-        return found
+        return comparison
 
     def _has_jump(self, directions: _Tensors, slope: float) -> bool:
         """Return whether the number jumps somewhere along the directions, which no slope near the inputs shows."""
@@ -208,7 +211,7 @@ class _Differences:
         """Return the number a step along the directions. Raises _NotJudgedError where the function raises there."""
         try:
             return self._number(
-                self._run({path: self._leaves[path] + step * each for path, each in directions.items()})
+                self._run({path: self._leaves[path] + step * direction for path, direction in directions.items()})
             )
         except Exception as error:
             raise _NotJudgedError(f"in float64 it raises {describe_error(error)}") from error
@@ -219,13 +222,16 @@ class _Differences:
         def placed(path: str, leaf: object) -> object:
             return moved.get(path, leaf)
 
-        given = subject.arguments
-        args, kwargs = map_with_paths(placed, given.args, "args"), map_with_paths(placed, given.kwargs, "kwargs")
+        arguments = subject.arguments
+        args, kwargs = (
+            map_with_paths(placed, arguments.args, "args"),
+            map_with_paths(placed, arguments.kwargs, "kwargs"),
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(subject.seed)
             return run_forward(
                 subject.golden,
-                replace(given, args=args, kwargs=kwargs),
+                replace(arguments, args=args, kwargs=kwargs),
                 self._side,
                 operation=subject.operation,
                 record=subject.key,

@@ -148,7 +148,7 @@ TrialOf = Callable[[Subject, Device], Trial]
 
 
 class PreparedCall:
-    """What both directions of a call need, computed once and kept until this object is dropped.
+    """Common needs of both directions of a call, computed once and kept until this object is dropped.
 
     The parameters are those of `Replay`. ``large`` says how golden of a large call is computed; None for a small call,
     and before ``trial`` is made.
@@ -187,9 +187,9 @@ class PreparedCall:
     def has_layouts(self) -> bool:
         """Return whether a tensor that the device gets lies otherwise than contiguous."""
         forward, backward = self.call.forward, self.call.backward
-        given = [*tensors_of(forward.args), *tensors_of(forward.kwargs)]
-        given += [] if backward is None else tensors_of(backward.grad_outputs)
-        return self.memory == "recorded" and any(element.layout is not None for element in given)
+        elements = [*tensors_of(forward.args), *tensors_of(forward.kwargs)]
+        elements += [] if backward is None else tensors_of(backward.grad_outputs)
+        return self.memory == "recorded" and any(element.layout is not None for element in elements)
 
     def contiguous(self) -> PreparedCall:
         """Return the same call on contiguous tensors."""

@@ -66,11 +66,14 @@ class ReferenceRegistry:
         An operator that level aten recorded with its overload, ``Aten.npu_rms_norm.default``, has that of the operator
         or, where torch_npu has an API of this name, of the API.
         """
-        known = next((each for each in _spellings(name) if each in self._modules or each in self._functions), name)
-        if known in self._modules and known not in self._functions:
-            module = import_module(self._modules[known])
-            self._functions[known] = getattr(module, known.rpartition(".")[2])
-        return self._functions.get(known)
+        registered = next(
+            (spelling for spelling in _spellings(name) if spelling in self._modules or spelling in self._functions),
+            name,
+        )
+        if registered in self._modules and registered not in self._functions:
+            module = import_module(self._modules[registered])
+            self._functions[registered] = getattr(module, registered.rpartition(".")[2])
+        return self._functions.get(registered)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all APIs that have a golden definition, sorted."""

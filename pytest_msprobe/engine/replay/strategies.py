@@ -40,5 +40,5 @@ class StrategyRegistry:
 
     def is_accepted(self, operation: str, arguments: Arguments) -> bool:
         """Return whether an operation is known to be one that no CPU rejects."""
-        known = (is_accepted for is_accepted in self._strategies.values() if is_accepted is not None)
-        return any(is_accepted(operation, arguments) for is_accepted in known)
+        tests = (is_accepted for is_accepted in self._strategies.values() if is_accepted is not None)
+        return any(is_accepted(operation, arguments) for is_accepted in tests)

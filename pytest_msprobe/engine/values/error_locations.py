@@ -42,9 +42,9 @@ def error_map(
         baseline = None
     exact = family(dtype) in ("bool", "int")
     shape, folded = tuple(target.shape), fold(target.shape)
-    seen = _Seen(shape or (1,), np.full(folded.grid, -1.0))
+    located = _Seen(shape or (1,), np.full(folded.grid, -1.0))
     for at, piece, of_target, of_golden in _parts(folded, _flat(target), _flat(golden)):
-        seen.add(piece, at, errors(of_target, of_golden, dtype, allowance), (folded.height, folded.width))
+        located.add(piece, at, errors(of_target, of_golden, dtype, allowance), (folded.height, folded.width))
     own = np.zeros(len(BINS) + 2, dtype=np.int64)
     if baseline is not None:
         for _, _, of_baseline, of_golden in _parts(folded, _flat(baseline), _flat(golden)):
@@ -55,13 +55,13 @@ def error_map(
         columns=folded.columns,
         split=folded.split,
         block=(folded.height, folded.width),
-        lines=tuple("".join(NO_ELEMENT if share < 0 else level_of(share) for share in line) for line in seen.grid),
+        lines=tuple("".join(NO_ELEMENT if share < 0 else level_of(share) for share in line) for line in located.grid),
         allowed=allowance.in_words("units" if exact else "ULP"),
         unit="1" if exact else "ULP",
-        wrong=seen.wrong,
-        extent=tuple(zip(seen.lowest, seen.highest, strict=True)),
-        histogram=tuple(seen.counts.tolist()),
-        worst=tuple(_worst_element(place, target, golden, baseline) for _, place in seen.worst),
+        wrong=located.wrong,
+        extent=tuple(zip(located.lowest, located.highest, strict=True)),
+        histogram=tuple(located.counts.tolist()),
+        worst=tuple(_worst_element(place, target, golden, baseline) for _, place in located.worst),
         baseline_histogram=() if baseline is None else tuple(own.tolist()),
     )
 
@@ -101,7 +101,7 @@ def _parts(folded: Fold, *flat: torch.Tensor) -> Iterator[tuple[NDArray[np.int64
 
 @dataclass(slots=True)
 class _Seen:
-    """What was found so far. ``grid`` holds the greatest share of each block, -1 where it has no element.
+    """Errors so far. ``grid`` holds the greatest share of each block, -1 where it has no element.
 
     ``lowest`` and ``highest`` are the least and the greatest index of a wrong element along each dimension.
     """
@@ -114,22 +114,22 @@ class _Seen:
     highest: list[int] = field(default_factory=list)
     worst: list[tuple[float, int]] = field(default_factory=list)
 
-    def add(self, piece: Piece, at: NDArray[np.int64], found: Errors, block: tuple[int, int]) -> None:
+    def add(self, piece: Piece, at: NDArray[np.int64], piece_errors: Errors, block: tuple[int, int]) -> None:
         """Add the errors of the elements at these places; a block has so many rows and columns."""
         height, width = block
         (top, bottom), (left, right) = piece.rows, piece.columns
         shares = np.full((bottom - top) * (right - left), -1.0)
-        shares[: found.shares.size] = found.shares
+        shares[: piece_errors.shares.size] = piece_errors.shares
         of_columns = np.maximum.reduceat(shares.reshape(bottom - top, -1), np.arange(0, right - left, width), axis=1)
         of_blocks = np.maximum.reduceat(of_columns, np.arange(0, bottom - top, height), axis=0)
         self.grid[slice(*piece.lines), slice(*piece.blocks)] = of_blocks
-        self.counts += _counts(found.in_ulps)
+        self.counts += _counts(piece_errors.in_ulps)
         # Of the pieces behind the first ones few elements are as bad as the worst so far.
         least = self.worst[-1][0] if len(self.worst) == _WORST else 0.0
-        bad = np.flatnonzero(found.shares >= least) if least else np.arange(found.shares.size)
-        most = [(float(found.shares[bad[i]]), int(at[bad[i]])) for i in _greatest(found.shares[bad])]
+        bad = np.flatnonzero(piece_errors.shares >= least) if least else np.arange(piece_errors.shares.size)
+        most = [(float(piece_errors.shares[bad[i]]), int(at[bad[i]])) for i in _greatest(piece_errors.shares[bad])]
         self.worst = sorted(self.worst + most, key=lambda one: (-one[0], one[1]))[:_WORST]
-        wrong = at[found.shares > 1]
+        wrong = at[piece_errors.shares > 1]
         if wrong.size:
             self.wrong += wrong.size
             indices = np.unravel_index(wrong, self.shape)
@@ -142,8 +142,8 @@ def _greatest(shares: NDArray[np.float64]) -> list[int]:
     if shares.size <= _WORST:
         return [int(i) for i in np.flatnonzero(shares > 0)]
     least = np.partition(shares, -_WORST)[-_WORST]
-    found = [*np.flatnonzero(shares > least), *np.flatnonzero(shares == least)[:_WORST]]
-    return [int(i) for i in found[:_WORST] if shares[i] > 0]
+    places = [*np.flatnonzero(shares > least), *np.flatnonzero(shares == least)[:_WORST]]
+    return [int(i) for i in places[:_WORST] if shares[i] > 0]
 
 
 def _counts(in_ulps: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -80,36 +80,36 @@ _ROUNDINGS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def number_format(given: object) -> NumberFormat | None:
+def number_format(dtype: object) -> NumberFormat | None:
     """Return the format that a dtype argument names: a torch.dtype, or a number of torch's or torch_npu's."""
-    if isinstance(given, torch.dtype):
-        return _BY_NAME.get(str(given))
-    return _BY_NUMBER.get(int(given)) if isinstance(given, int) else None
+    if isinstance(dtype, torch.dtype):
+        return _BY_NAME.get(str(dtype))
+    return _BY_NUMBER.get(int(dtype)) if isinstance(dtype, int) else None
 
 
-def format_among(api: str, argument: str, given: object, known: tuple[NumberFormat, ...]) -> NumberFormat:
-    """Return the format that a dtype argument names, the first of those that are ``known`` where it is None.
+def format_among(api: str, argument: str, dtype: object, supported: tuple[NumberFormat, ...]) -> NumberFormat:
+    """Return the format that a dtype argument names, the first of the ``supported`` ones where it is None.
 
-    int32 is what holds numbers of 4 bits where no others are known that it holds. Raises NotImplementedError, with the
-    argument's name, for a format that is not known.
+    int32 holds numbers of 4 bits where it is not supported itself. Raises NotImplementedError, with the argument's
+    name, for a format that is not supported.
     """
-    found = known[0] if given is None else number_format(given)
-    found = INT4 if found is INT32 and INT32 not in known else found
-    if found is None or found not in known:
-        names = ", ".join(each.name for each in known)
-        raise NotImplementedError(f"{api} has no golden definition with {argument} {given}; known are {names}")
-    return found
+    selected = supported[0] if dtype is None else number_format(dtype)
+    selected = INT4 if selected is INT32 and INT32 not in supported else selected
+    if selected is None or selected not in supported:
+        names = ", ".join(supported_format.name for supported_format in supported)
+        raise NotImplementedError(f"{api} has no golden definition with {argument} {dtype}; known are {names}")
+    return selected
 
 
-def float_dtype(given: object, default: torch.dtype) -> torch.dtype:
+def float_dtype(dtype: object, default: torch.dtype) -> torch.dtype:
     """Return the float dtype that an argument names, by itself or by a number.
 
     Raises NotImplementedError for one that is none.
     """
-    found = default if given is None else given if isinstance(given, torch.dtype) else _FLOATS.get(int(str(given)))
-    if found is None or not found.is_floating_point:
-        raise NotImplementedError(f"there is no golden definition with a result of the dtype {given}")
-    return found
+    selected = default if dtype is None else dtype if isinstance(dtype, torch.dtype) else _FLOATS.get(int(str(dtype)))
+    if selected is None or not selected.is_floating_point:
+        raise NotImplementedError(f"there is no golden definition with a result of the dtype {dtype}")
+    return selected
 
 
 def round_to(values: Tensor, to: NumberFormat, mode: str = "rint") -> Tensor:
@@ -158,10 +158,10 @@ def _magnitudes(of: NumberFormat) -> Tensor:
 
 def pack(bits: Tensor, of: NumberFormat) -> Tensor:
     """Return four bits each, (..., n), packed: (..., n / packed) in the format's dtype."""
-    each = torch.unflatten(bits, -1, (-1, of.packed))
+    groups = torch.unflatten(bits, -1, (-1, of.packed))
     shifts = 4 * torch.arange(of.packed, device=bits.device)
     # the sum of eight exceeds what int32 holds, as which it is taken bit by bit
-    return (each << shifts).sum(-1).to(torch.int32).to(of.stored)
+    return (groups << shifts).sum(-1).to(torch.int32).to(of.stored)
 
 
 def unpack(stored: Tensor, of: NumberFormat) -> Tensor:
@@ -217,7 +217,7 @@ def hifloat8_table() -> tuple[Tensor, Tensor]:
 
 def encode_hifloat8(values: Tensor) -> Tensor:
     """Return the bits, in uint8, of the numbers next to values, half away from zero and at most 32768; NaN is 0x80."""
-    numbers, bits = (each.to(values.device) for each in hifloat8_table())
+    numbers, bits = (table.to(values.device) for table in hifloat8_table())
     middles = (numbers[1:] + numbers[:-1]) / 2
     places = torch.searchsorted(middles, values.double().abs().contiguous(), right=True)
     negative = torch.signbit(values) & (places > 0)
@@ -227,7 +227,7 @@ def encode_hifloat8(values: Tensor) -> Tensor:
 def decode_hifloat8(stored: Tensor) -> Tensor:
     """Return the numbers that bits mean, in float64; 0x80 is NaN."""
     bits = stored.view(torch.uint8).long()
-    table = torch.tensor([_magnitude(each) for each in range(128)], dtype=torch.float64, device=stored.device)
+    table = torch.tensor([_magnitude(code) for code in range(128)], dtype=torch.float64, device=stored.device)
     table[_INFINITY] = torch.inf
     numbers = table[bits & 0x7F] * (1 - 2 * (bits >> 7))
     return numbers.masked_fill(bits == _NAN, torch.nan)

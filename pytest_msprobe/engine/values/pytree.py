@@ -35,14 +35,14 @@ def tensors_with_paths(tree: Any, path: str = "") -> list[tuple[str, torch.Tenso
         return [(path, tree)]
     if not isinstance(tree, (dict, list, tuple)):
         return []
-    found: list[tuple[str, torch.Tensor]] = []
+    tensors: list[tuple[str, torch.Tensor]] = []
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         place = f"{path}.{key}" if path else str(key)
         if isinstance(value, torch.Tensor):
-            found.append((place, value))
+            tensors.append((place, value))
         elif isinstance(value, (dict, list, tuple)):
-            found += tensors_with_paths(value, place)
-    return found
+            tensors += tensors_with_paths(value, place)
+    return tensors
 
 
 def first_leaf(tree: Any, kind: type | tuple[type, ...]) -> Any:
@@ -51,9 +51,9 @@ def first_leaf(tree: Any, kind: type | tuple[type, ...]) -> Any:
         return tree
     if isinstance(tree, (dict, list, tuple)):
         for value in tree.values() if isinstance(tree, dict) else tree:
-            found = first_leaf(value, kind)
-            if found is not None:
-                return found
+            leaf = first_leaf(value, kind)
+            if leaf is not None:
+                return leaf
     return None
 
 

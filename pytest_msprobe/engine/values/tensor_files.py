@@ -91,6 +91,6 @@ def _read(path: Path, mapped: bool) -> torch.Tensor:
         first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DumpError(f"{path}: not a readable tensor file, copy or record it again: {first_line}") from None
     if not isinstance(loaded, torch.Tensor) or loaded.is_nested:
-        found = "nested tensor" if isinstance(loaded, torch.Tensor) else type(loaded).__name__
-        raise DumpError(f"{path}: holds a {found}, not a tensor of one shape")
+        kind = "nested tensor" if isinstance(loaded, torch.Tensor) else type(loaded).__name__
+        raise DumpError(f"{path}: holds a {kind}, not a tensor of one shape")
     return loaded.detach()

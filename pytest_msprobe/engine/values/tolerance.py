@@ -25,7 +25,7 @@ _FEW = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What an element may err by: the greatest of these.
+    """Greatest error that an element may have: the greatest of these.
 
     ``ulps`` units of golden's last place in the target's dtype (of integers and bools: of 1), ``absolute``,
     ``relative`` to golden's magnitude, ``scaled`` to the greater of that and ``scale``, the mean magnitude of all
@@ -90,12 +90,12 @@ def _errors(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, allo
     with np.errstate(all="ignore"):
         rounded = golden.to(dtype)
         equal = ((target == rounded) | (target.isnan() & rounded.isnan())).numpy()
-        found, wanted = _wide(target), _wide(golden)
-        size = np.abs(found - wanted)
+        actual, expected = _wide(target), _wide(golden)
+        size = np.abs(actual - expected)
         if family(dtype) in ("bool", "int"):
             # Of integers beyond 2^53 a float64 may not see that they differ.
             size = np.where(equal, 0.0, np.maximum(size, 1.0))
-        magnitude = np.abs(wanted)
+        magnitude = np.abs(expected)
         ulp = _ulp(magnitude, dtype)
         size[equal & ~np.isfinite(size)] = 0.0
         size[np.isnan(size)] = np.inf
@@ -118,8 +118,8 @@ def mean_magnitude(golden: torch.Tensor) -> float:
 
 def _wide(tensor: torch.Tensor) -> NDArray[np.float64] | NDArray[np.complex128]:
     wide = torch.complex128 if tensor.is_complex() else torch.float64
-    found: NDArray[np.float64] = as_array(tensor.to(wide))
-    return found
+    values: NDArray[np.float64] = as_array(tensor.to(wide))
+    return values
 
 
 def _ulp(magnitude: Floats, dtype: torch.dtype) -> Floats:

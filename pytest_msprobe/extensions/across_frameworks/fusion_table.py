@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Where an argument of PyTorch's call is: an input of a part by its index, or a setting of it by name."""
+    """Place of an argument of PyTorch's call: an input of a part by its index, or a setting of it by name."""
 
     word: str
     place: str

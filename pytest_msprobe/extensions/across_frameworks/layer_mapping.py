@@ -46,7 +46,7 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What a path of the target below a layer is in the golden run, and the entry's line in the file."""
+    """Golden name of a path of the target below a layer, and the entry's line in the file."""
 
     golden: Path
     line: int

@@ -64,7 +64,7 @@ class Mappings:
 
 @dataclass(frozen=True)
 class FrameworkTranslation(Translation):
-    """How names of two frameworks meet, and by ``apis`` their values; ``reversed``: PyTorch is the target."""
+    """Translation of names between two frameworks, and by ``apis`` of values; ``reversed``: PyTorch is the target."""
 
     reversed: bool = False
     apis: Mapping[str, ApiPair] = field(default_factory=dict)

@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run: its number, the calls that each process listed, and what ran as it is in any of them."""
+    """Outcome of one run: its number, the calls that each process listed, and what ran as it is in any of them."""
 
     number: float
     reports: Mapping[str, list[RunReport]]
@@ -190,7 +190,7 @@ def stacks_of(reports: Mapping[str, list[RunReport]]) -> Iterator[list[str]]:
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runs were of; a bisection that goes on must have the same."""
+    """Subject of the runs; a bisection that goes on must have the same."""
 
     msprobe_bisect: Literal[1] = 1
     command: str
@@ -224,7 +224,7 @@ _Line: Any = Listed | Measured
 
 
 class BisectionJournal:
-    """What is known of a command, read from a file and appended to it; without a path it is kept in memory only.
+    """State of a command, read from a file and appended to it; without a path it is kept in memory only.
 
     Raises JournalError where the file cannot be used, or is about something else than ``header`` says.
     """

@@ -33,7 +33,7 @@ _SHOWN = 20
 
 
 class Fixes(NamedTuple):
-    """Which of the calls are raised: those from ``start`` to before ``stop``, or all but those."""
+    """Selection of raised calls: those from ``start`` to before ``stop``, or all but those."""
 
     start: int
     stop: int

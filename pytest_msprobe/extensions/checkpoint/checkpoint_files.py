@@ -39,7 +39,7 @@ class MatrixDigest:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What of a parameter some ranks hold: in words, and the first and the last row and column after it."""
+    """Part of a parameter that some ranks hold: in words, and the first and the last row and column after it."""
 
     words: str
     rows: range
@@ -84,7 +84,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank holds; ``layout`` is its rank and the size of each kind of parallelism."""
+    """Contents of one rank; ``layout`` is its rank and the size of each kind of parallelism."""
 
     rank: int
     layout: Mapping[str, tuple[int, int]]

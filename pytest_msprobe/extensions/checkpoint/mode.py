@@ -18,7 +18,7 @@ from pytest_msprobe.run.shared_options import html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint
-    from pytest_msprobe.reports.page_report import Results
+    from pytest_msprobe.reports.page_file import Results
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that compare checkpoints, not by every start of pytest.
@@ -36,17 +36,10 @@ class CheckpointMode:
     shared_options = CHECKPOINT.shared_options
     reads_torch_files = True
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of checkpoints."""
-        checkpoint_options.add_options(group)
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read them, or refuse those that only checkpoints understand."""
-        if is_chosen:
-            config.stash[checkpoint_key] = checkpoint_options.read_options(config)
-            config.stash[_html_key] = html_file(config)
-        else:
-            checkpoint_options.refuse(config)
+        """Read them."""
+        config.stash[checkpoint_key] = checkpoint_options.read_options(config)
+        config.stash[_html_key] = html_file(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents a folder."""
@@ -97,7 +90,7 @@ class CheckpointMode:
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary and msprobe's report."""
         from pytest_msprobe.extensions.checkpoint.items import CheckpointJson
-        from pytest_msprobe.reports.page_report import PageReport
+        from pytest_msprobe.reports.page_file import PageReport
         from pytest_msprobe.reports.summary import Summary
 
         path = config.stash[checkpoint_key].json

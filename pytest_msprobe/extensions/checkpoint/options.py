@@ -50,22 +50,12 @@ class CheckpointOptions:
 checkpoint_key = pytest.StashKey[CheckpointOptions]()
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the plugin's group."""
-    option_fields.add_fields(group, CheckpointOptions)
-
-
 def read_options(config: pytest.Config) -> CheckpointOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     golden_path(config, "--msprobe-checkpoint", "checkpoint")
     from pytest_msprobe.run.mapping_files import model_names_in
 
     return option_fields.read_fields(config, CheckpointOptions, names=model_names_in(config))
-
-
-def refuse(config: pytest.Config) -> None:
-    """Raise OptionError where a run of another mode has one of the options."""
-    option_fields.refuse_without(config, CheckpointOptions, "--msprobe-checkpoint PATH")
 
 
 CHECKPOINT = DeclaredMode(
@@ -77,6 +67,5 @@ CHECKPOINT = DeclaredMode(
     ),
     home="pytest_msprobe.extensions.checkpoint.mode:CheckpointMode",
     shared_options=(GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG),
-    add_options=add_options,
-    refuse=refuse,
+    options=(CheckpointOptions,),
 )

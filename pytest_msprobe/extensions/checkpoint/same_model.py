@@ -250,7 +250,7 @@ def _in_words(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _RankPart:
-    """What rank ``number`` of ``size`` tensor parallel ranks holds of a parameter that they share along ``axis``."""
+    """Part that rank ``number`` of ``size`` tensor parallel ranks holds of a parameter shared along ``axis``."""
 
     rank: int
     number: int
@@ -334,7 +334,7 @@ def _without_padding(name: str, whole: Parameter, shape: tuple[int, ...] | None)
 
 
 class _Numbering:
-    """How numbers of layers go on from stage to stage and those of experts from rank to rank.
+    """Continuation of the numbers of layers from stage to stage and of those of experts from rank to rank.
 
     Megatron begins both anew at 0 on each rank; vLLM, SGLang and FSDP number through. Which of the two it is shows
     where the numbers of two stages, or of two expert parallel ranks, overlap.

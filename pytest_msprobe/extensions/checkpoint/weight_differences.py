@@ -31,7 +31,7 @@ _FLOAT4_VALUES = torch.tensor([sign * x for sign in (1, -1) for x in (0, 0.5, 1,
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different: ``kind`` in a word, ``words`` for a reason, and the rows and columns, as runs of numbers.
+    """Difference of weights: ``kind`` in a word, ``words`` for a reason, and rows and columns, as runs of numbers.
 
     ``kind`` is ``equal``, ``rounded`` (equal in bfloat16), ``transposed``, ``earlier``, ``partly``, ``reordered``,
     ``shape`` or ``all``.

@@ -32,7 +32,7 @@ _ALIKE: Mapping[str, tuple[int, ...]] = {
 
 
 class FusedSkip(BaseSkipReason):
-    """Why a call that computes and communicates is not computed again."""
+    """Reason why a call that computes and communicates is not computed again."""
 
     NO_TENSORS = "its products are computed again from the tensors of all ranks: record them (task tensor)"
     NO_RANKS = "the other ranks of its group have no dump here"

@@ -22,7 +22,7 @@ from pytest_msprobe.extensions.communication.messages import (
     waits_of,
 )
 from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
-from pytest_msprobe.reports.page_report import Results
+from pytest_msprobe.reports.page_file import Results
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.collection import dump_of_id
@@ -103,7 +103,7 @@ _Place = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Facts:
-    """What is known of a call: its communications with what came of them, and the ranks that it waited for."""
+    """Facts of a call: its communications with what came of them, and the ranks that it waited for."""
 
     exchanges: list[Exchange] = field(default_factory=list)
     results: list[DirectionResult] = field(default_factory=list)

@@ -164,7 +164,7 @@ _STATES_SHOWN = 8
 
 
 class CommunicationSkip(BaseSkipReason):
-    """Why a communication is not judged."""
+    """Reason why a communication is not judged."""
 
     NO_PARTNERS = "the record does not name the ranks that it communicates with"
     TAKEN_FROM_ANY = "no receive names the sender, and the other rank has a receive from any rank"

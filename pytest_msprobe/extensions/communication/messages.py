@@ -202,7 +202,7 @@ def _has_distributed_tensors(steps: Sequence[StepCommunication]) -> bool:
 
 
 class Wait(NamedTuple):
-    """How long a rank's call was ahead of that of the rank it needs, in seconds."""
+    """Time that a rank's call was ahead of that of the rank it needs, in seconds."""
 
     seconds: float
     call: Call

@@ -36,12 +36,9 @@ class CommunicationMode:
     shared_options = COMMUNICATION.shared_options
     reads_torch_files = True
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add none but the flag."""
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read the file of the page."""
-        config.stash[_html_key] = html_file(config) if is_chosen else None
+        config.stash[_html_key] = html_file(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return every dump below a folder. Raises DumpError where there is none."""
@@ -80,7 +77,7 @@ class CommunicationMode:
         """Return what names the first communication that differs, the summary and msprobe's tables."""
         from pytest_msprobe.extensions.communication.judging import CommunicationReport
         from pytest_msprobe.reports.csv import CsvReport
-        from pytest_msprobe.reports.page_report import PageReport
+        from pytest_msprobe.reports.page_file import PageReport
         from pytest_msprobe.reports.summary import Summary
 
         csv, dumps = config.stash[options_key].csv, config.stash[dumps_key]

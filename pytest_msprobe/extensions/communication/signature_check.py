@@ -24,7 +24,7 @@ _WITH_SPLITS = "all_to_all_single"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with a communication, in words, and the ranks that it is wrong on; none where no rank is odd."""
+    """Fault of a communication, in words, and the ranks that it is wrong on; none where no rank is odd."""
 
     words: str
     ranks: frozenset[int] = frozenset()

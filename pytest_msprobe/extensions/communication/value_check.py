@@ -41,7 +41,7 @@ _NO_RANK = -1
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of comparing values. ``means`` is None where none could be compared.
+    """Outcome of comparing values. ``means`` is None where none could be compared.
 
     ``rounding``: statistics agree but for the rounding of their sums. ``has_values``: the operation leaves values that
     are comparable between ranks, had they been recorded. ``skip`` says why values are not compared, with a ``detail``.

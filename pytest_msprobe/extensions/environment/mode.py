@@ -33,14 +33,10 @@ class EnvironmentMode:
     flag_help = ENVIRONMENT.flag_help
     shared_options = ENVIRONMENT.shared_options
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add no option: there are only the flag and the shared ones."""
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read those that it shares."""
-        if is_chosen:
-            config.stash[environment_key] = read_options(config)
-            config.stash[_html_key] = html_file(config)
+        config.stash[environment_key] = read_options(config)
+        config.stash[_html_key] = html_file(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file of each rank."""
@@ -92,7 +88,7 @@ class EnvironmentMode:
         html = config.stash[_html_key]
         if html is not None:
             from pytest_msprobe.extensions.environment.items import write_environment_page
-            from pytest_msprobe.reports.page_report import PageReport
+            from pytest_msprobe.reports.page_file import PageReport
 
             golden = display_path(config, config.stash[environment_key].golden)
             write = partial(write_environment_page, config=config, opened=config.stash[_opened_key], golden=golden)

@@ -71,7 +71,7 @@ class Finding:
 
 @dataclass
 class Exploration:
-    """What came of exploring: how many inputs were judged, and the finding if there is one."""
+    """Outcome of exploring: how many inputs were judged, and the finding if there is one."""
 
     judged: int = 0
     finding: Finding | None = None

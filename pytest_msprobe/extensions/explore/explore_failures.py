@@ -21,6 +21,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import STATE, FunctionCheck
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.ops.lookup import HOMES
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.tensor_repr import MOST_NUMBERS, element_text, nested_text, number_text, tensor_text
@@ -30,7 +31,6 @@ from pytest_msprobe.extensions.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.cases.save import SaveFailure
 from pytest_msprobe.modes.check.cases.saved_case import with_saved
 from pytest_msprobe.modes.check.follow_up import Judged
-from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult
 
 _TAKEN = frozenset("torch result print x False None True lambda is in not and or if else del def as".split())

@@ -37,7 +37,7 @@ from pytest_msprobe.run.options import options_key
 
 @dataclass
 class ExploredFunction:
-    """What came of it: how many inputs were judged, the smallest that fails, else that which came closest.
+    """Outcome of exploring a function: how many inputs were judged, the smallest that fails, else the closest to it.
 
     ``refused`` is the last one of those that could not be judged, ``unjudged`` how many golden raised on, or gave
     nothing to compare for. ``fails_again``: the smallest failed when it was run once more.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import add_fields, number, option, read_with, setting
+from pytest_msprobe.run.option_fields import number, option, read_with, setting
 
 if TYPE_CHECKING:
     import pytest
@@ -88,10 +88,7 @@ class ExploreFeature(CheckFeature):
     """Inputs around the recorded ones."""
 
     name = "explore"
-
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options to the group."""
-        add_fields(group, ExploreOptions)
+    options = ExploreOptions
 
     def read_options(self, config: pytest.Config) -> ExploreOptions | None:
         """Return what the user asked for, None where nothing is explored. Raises OptionError."""

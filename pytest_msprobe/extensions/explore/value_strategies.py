@@ -49,7 +49,7 @@ _TRIED = (1, 2, 3, 4, 8)
 
 @dataclass(frozen=True)
 class Drawing:
-    """How the elements of a tensor come about.
+    """Way in which the elements of a tensor are drawn.
 
     ``values`` are repeated until the tensor is full. Without them elements are random, for ``seed``: whole numbers from
     -2 to 2 (``whole``), or like the recorded ones.

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_msprobe.run.mode import ModeRegistry
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the ini setting."""
-    from pytest_msprobe.extensions.fast_path.options import add_setting
 
-    add_setting(parser)
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the setting, to runs of every mode."""
+    from pytest_msprobe.extensions.fast_path.switch import FastPathOptions
+    from pytest_msprobe.run.option_groups import HOW
+
+    registry.add_options(FastPathOptions, HOW)
 
 
 def pytest_msprobe_session(config: pytest.Config) -> None:

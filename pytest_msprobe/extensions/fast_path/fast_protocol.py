@@ -44,7 +44,7 @@ Phase = Literal["setup", "call", "teardown"]
 
 
 class SessionHooks:
-    """What a session does for the fast path, whether it is on or not."""
+    """Work of a session for the fast path, whether it is on or not."""
 
     def pytest_collection_modifyitems(self, session: pytest.Session) -> None:
         """Count what ``-k`` has left out before items were made."""

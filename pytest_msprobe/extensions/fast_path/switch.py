@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.fast_path.private_names import PRIVATE_NAMES, missing_names
 from pytest_msprobe.run.deferred_item import fast_path_key
+from pytest_msprobe.run.option_fields import read_fields, setting
+
+
+@dataclass(frozen=True, slots=True)
+class FastPathOptions:
+    """The setting of the fast path."""
+
+    is_wanted: bool = setting(
+        "msprobe_fast_path",
+        "skip the hooks of pytest that have no effect on items of dumps (default: true)",
+        kind="bool",
+        default=True,
+    )
 
 
 def read_setting(config: pytest.Config) -> None:
@@ -14,10 +28,7 @@ def read_setting(config: pytest.Config) -> None:
 
     Raises OptionError for a setting that is neither true nor false.
     """
-    try:
-        is_wanted = bool(config.getini("msprobe_fast_path"))
-    except (TypeError, ValueError, pytest.UsageError) as error:
-        raise OptionError(f"msprobe_fast_path: {error}") from None
+    is_wanted = read_fields(config, FastPathOptions).is_wanted
     missing = missing_names(PRIVATE_NAMES) if is_wanted else []
     if missing:
         text = f"msprobe_fast_path is off: pytest {pytest.__version__} lacks {', '.join(missing)}"

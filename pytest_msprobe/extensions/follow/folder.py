@@ -22,7 +22,7 @@ _OWN_FOLDER = ".follow"
 
 @dataclass(frozen=True, slots=True)
 class FailedLimits:
-    """How many steps that failed are kept, and how many bytes they may take; the last one is kept whatever its size."""
+    """Number of failed steps that are kept, and bytes that they may take; the last one is kept whatever its size."""
 
     steps: int
     bytes: int

@@ -37,7 +37,7 @@ _OWN_OPTIONS = ("--msprobe-dump", "--msprobe-journal", "--msprobe-resume", "--ms
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for, as the command line names it; times are in seconds, None for no end."""
+    """Request of the user, as the command line names it; times are in seconds, None for no end."""
 
     folder: Path
     options: Sequence[str]
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(slots=True)
 class Tally:
-    """How many steps passed, failed, had no record that the options choose; how many that failed are no longer kept."""
+    """Numbers of steps that passed, failed, had no record that the options choose, or failed and are no longer kept."""
 
     passed: int = 0
     unchosen: int = 0

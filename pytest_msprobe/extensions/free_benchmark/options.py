@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import add_fields, is_passed, one_of, option, read_fields
+from pytest_msprobe.run.option_fields import is_passed, one_of, option, read_fields
 
 if TYPE_CHECKING:
     import pytest
@@ -65,10 +65,7 @@ class PerturbFeature(CheckFeature):
     """Perturbed inputs."""
 
     name = "perturb"
-
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the option to the group."""
-        add_fields(group, PerturbOptions)
+    options = PerturbOptions
 
     def read_options(self, config: pytest.Config) -> PerturbOptions | None:
         """Return the perturbation, None where nothing is perturbed. Raises OptionError."""

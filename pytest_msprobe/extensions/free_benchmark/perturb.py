@@ -21,6 +21,7 @@ from msprobe_hooks.extensions.free_benchmark.torch_perturbations import deviatio
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors
@@ -29,7 +30,6 @@ from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
-from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import ACCURACY, DirectionResult, decode_extra
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from pytest_msprobe.storage.atomic_write import atomic_write

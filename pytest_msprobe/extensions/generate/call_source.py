@@ -127,7 +127,7 @@ def _is_list(value: object, length: int | None, *kinds: type) -> bool:
 
 
 class Language(Protocol):
-    """What modules for the calls of a framework are written in.
+    """Language that modules for the calls of a framework are written in.
 
     All texts are made of names that the framework itself has, never of the record's. ``framework`` is the name that
     dumps give it.

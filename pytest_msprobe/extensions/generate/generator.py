@@ -93,7 +93,7 @@ def _bytes(size: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked for, as the command line names it."""
+    """Request of the user, as the command line names it."""
 
     dump: Path
     output: Path

@@ -100,7 +100,7 @@ def read_smallest(dump: Dump, record: str, smallest: SmallestInput, seed: int) -
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What failed in a run, and the settings under which it did, as the journal's header names them.
+    """Failures of a run, and the settings under which they occurred, as the journal's header names them.
 
     ``smallest`` are the inputs to which exploring shrunk failures, by record.
     """

@@ -16,6 +16,7 @@ from pytest_msprobe.extensions.generate.source_format import Code, SpelledFuncti
 from pytest_msprobe.extensions.mindspore.framework import function_named, functions_of, in_torch_terms
 from pytest_msprobe.extensions.mindspore.jit_functions import mindspore_dtype
 from pytest_msprobe.extensions.mindspore.primitives.calls import class_of
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Where it is not installed, pytest shows this line.
@@ -41,7 +42,7 @@ class MindSporeLanguage:
     def function(self, call: Call, references: ReferenceRegistry) -> SpelledFunction:
         """Return MindSpore's function, for a call that its framework judges; a compiled one is the program's."""
         if call.name.type == "Jit":
-            raise Skip(SkipReason.COMPILED, call.name.qualified_api)
+            raise Skip(MindSporeSkip.COMPILED, call.name.qualified_api)
         functions_of(call, references, None)
         return _written(call.name)
 
@@ -66,11 +67,11 @@ def _written(name: ApiName) -> SpelledFunction:
     if name.type == "Primitive":
         kind = class_of(name)
         if attribute_at(mindspore.ops, kind) is not function:
-            raise Skip(SkipReason.MISSING_API, f"mindspore.ops.{kind}")
+            raise Skip(MindSporeSkip.MISSING_API, f"mindspore.ops.{kind}")
         return SpelledFunction(f"mindspore.ops.{kind}", framework=_IMPORT)
     if isinstance(function, operator.attrgetter):
         return SpelledFunction(f"operator.attrgetter({string(name.api)})", imports="import operator", framework=_IMPORT)
     dotted = f"{_HOMES[name.type]}{name.api}"
     if is_dotted_name(dotted) and attribute_at(mindspore, dotted) == function:
         return SpelledFunction(f"mindspore.{dotted}", framework=_IMPORT)
-    raise Skip(SkipReason.MISSING_API, name.qualified_api)
+    raise Skip(MindSporeSkip.MISSING_API, name.qualified_api)

@@ -48,7 +48,7 @@ _LONGEST = 120
 
 
 class TensorFiles:
-    """Which files of a dump's tensor folder are copied, and to where below the output folder."""
+    """Files of a dump's tensor folder that are copied, and their places below the output folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -119,7 +119,7 @@ _LONGEST_STEM = 100
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What one test module holds: an API, its calls by name without direction, and the records to test.
+    """Contents of one test module: an API, its calls by name without direction, and the records to test.
 
     ``seed`` is that of the module alone; None where it has those of all. ``inputs`` says in words what the input is
     where it is given, and not that of the record.
@@ -299,7 +299,7 @@ def test_{direction}(precision, record, seed):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where modules come from: the dump's file name, the command that made them, the seeds of their inputs.
+    """Source of modules: the dump's file name, the command that made them, the seeds of their inputs.
 
     ``options`` are those of pytest under which they are to run.
     """

@@ -95,7 +95,7 @@ def _last_lines(log: Path) -> str:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one record: ``passed``, ``failed``, ``skipped`` or ``started``, and why."""
+    """Outcome of one record: ``passed``, ``failed``, ``skipped`` or ``started``, and the reason."""
 
     outcome: str
     reason: str = ""

@@ -181,7 +181,7 @@ class _Tensor(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Who gave a value last, and how many calls made one like it of their own; none, if it came from outside."""
+    """Last call that gave a value, and how many calls made one like it of their own; none, if it came from outside."""
 
     producer: str
     output: str

@@ -27,7 +27,7 @@ UNMATCHED = ("#C7C7C7", "the golden run has no such call")
 
 
 class Kind(IntEnum):
-    """What a node is; the numbers are those of msprobe's files."""
+    """Kind of a node; the numbers are those of msprobe's files."""
 
     MODULE = 0
     API = 1

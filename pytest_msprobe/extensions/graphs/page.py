@@ -52,7 +52,7 @@ _STATISTICS = ("max", "min", "mean", "norm")
 
 
 class Mark(NamedTuple):
-    """What came of a node: ``outcome`` (pass, warn, fail, skip) colours it, ``cause`` says whether it began there.
+    """Verdict on a node: ``outcome`` (pass, warn, fail, skip) colours it, ``cause`` says whether it began there.
 
     ``call`` is its place among the calls of the page, -1 where there is none.
     """

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_msprobe.run.mode import ModeRegistry
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Note in a worker on another host what the controller says of it, before anything is read."""
@@ -25,12 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[worker_host_key] = RemoteWorker(workerinput[INPUT])
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the setting."""
-    from pytest_msprobe.extensions.hosts.options import add_options
-    from pytest_msprobe.run.option_groups import DEVICES, option_group
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the setting, to runs of every mode."""
+    from pytest_msprobe.extensions.hosts.options import HostOptions
+    from pytest_msprobe.run.option_groups import DEVICES
 
-    add_options(option_group(parser, DEVICES))
+    registry.add_options(HostOptions, DEVICES)
 
 
 def pytest_msprobe_session(config: pytest.Config) -> None:

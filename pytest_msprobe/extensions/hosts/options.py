@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.option_fields import add_fields, read_field, setting
+from pytest_msprobe.run.option_fields import read_field, setting
 
 _DEFAULT, _BYTES = "20GiB", 20 << 30
 
@@ -31,11 +31,6 @@ class HostOptions:
         read=_size,
         default=_BYTES,
     )
-
-
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the setting."""
-    add_fields(group, HostOptions)
 
 
 def read_host_cache(config: pytest.Config) -> int:

@@ -20,7 +20,7 @@ _SHARE = 16
 
 
 class RemoteWorker:
-    """What a worker knows of its host: its name, the folder of the run's files, and the link to the controller."""
+    """Worker's view of its host: its name, the folder of the run's files, and the link to the controller."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.host: str = facts["host"]

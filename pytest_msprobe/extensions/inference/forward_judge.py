@@ -123,7 +123,7 @@ class _Errors:
 
 @dataclass(frozen=True, slots=True)
 class JudgedValue:
-    """What came of one value.
+    """Outcome of one value.
 
     Attributes:
         name: Its name in the trainer's model.

@@ -134,7 +134,7 @@ class InferenceComparison:
 
 
 class InferenceSkip(BaseSkipReason):
-    """Why a value is not compared."""
+    """Reason why a value is not compared."""
 
     UNALIGNED = "its rows cannot be compared token by token"
 

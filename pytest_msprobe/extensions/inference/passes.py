@@ -70,7 +70,7 @@ class ForwardPass:
 
 @dataclass(frozen=True, slots=True)
 class RankPass:
-    """What one rank recorded of a pass."""
+    """Records of a pass on one rank."""
 
     dump: Dump
     modules: Mapping[str, str]

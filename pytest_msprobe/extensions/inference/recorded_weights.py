@@ -65,7 +65,7 @@ class RecordedParameter:
 
 @dataclass(frozen=True, slots=True)
 class WeightError:
-    """How far a parameter is apart: the norm of the difference as a fraction of the golden norm, and what is allowed.
+    """Distance of a parameter: the norm of the difference as a fraction of the golden norm, and the allowed one.
 
     ``where`` names the expert that is furthest apart, ``problem`` says why it could not be compared.
     """

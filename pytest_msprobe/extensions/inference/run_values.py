@@ -37,7 +37,7 @@ Pick = Callable[[ModuleCall], Sequence["Value"]]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a value of a module is in the records: which module, which of its values, which columns of these."""
+    """Place of a module's value in the records: the module, which of its values, and which columns of these."""
 
     path: str
     canonical: Canonical

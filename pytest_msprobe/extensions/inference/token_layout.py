@@ -78,7 +78,7 @@ class TokenLayout:
 
 @dataclass(frozen=True, slots=True)
 class TokenInputs:
-    """What a pass was given, as recorded: tokens, their positions, which of them are padding, where sequences end.
+    """Inputs of a pass, as recorded: tokens, their positions, which of them are padding, where sequences end.
 
     ``token_ids`` and ``positions`` have the pass's leading dimensions or one of 1 in place of the first;
     ``mask`` (sequences, tokens) is 0 at padding; ``ends`` are cumulative lengths, from 0.

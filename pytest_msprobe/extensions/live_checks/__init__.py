@@ -9,8 +9,15 @@ Take it out by deleting this folder and tests/extensions/live_checks.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
+
 #: The module of each name that ``pytest_msprobe`` has from here.
 EXPORTS = {"LiveChecks": "session", "PtdbgDispatch": "dispatch.ptdbg", "live": "session"}
 
 
-pytest_plugins = ["pytest_msprobe.extensions.live_checks.fixture"]
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add what ``report`` says of a live check."""
+    registry.add_to_report(f"{__name__}.live_notes")

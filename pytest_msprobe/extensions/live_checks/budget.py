@@ -11,7 +11,7 @@ _REMEMBERED = 64
 
 
 class Priced(Protocol):
-    """Something whose checks cost about what the last one took."""
+    """Call whose checks cost about what the last one took."""
 
     seconds: float
 

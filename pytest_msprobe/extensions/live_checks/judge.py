@@ -45,7 +45,7 @@ from pytest_msprobe.modes.check.cases.save import CaseOrigin, save_case
 from pytest_msprobe.modes.check.cases.saved_case import SavedCase, saved_folder, with_saved
 from pytest_msprobe.modes.check.reruns.repeat import repeated
 from pytest_msprobe.results.result import DirectionResult, Start
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip, SkipReason
 from pytest_msprobe.storage.limits import SaveOptions
 
 #: The types of the devices whose results can be judged.
@@ -202,7 +202,7 @@ def _source(tensors: Mapping[str, torch.Tensor]) -> TensorSource:
 
     def give(element: TensorElement, path: str) -> torch.Tensor:
         if element.data_name is None:
-            raise Skip(SkipReason.NOT_SEEN, f"{path} has another shape than its output")
+            raise Skip(LiveSkip.NOT_SEEN, f"{path} has another shape than its output")
         return tensors[element.data_name]
 
     return give
@@ -216,7 +216,7 @@ def _by_path(
     Raises Skip where these are not the inputs that gradients came for.
     """
     if len(paths) != len(leaving):
-        raise Skip(SkipReason.NOT_SEEN, f"{len(paths)} inputs require one, {len(leaving)} were seen")
+        raise Skip(LiveSkip.NOT_SEEN, f"{len(paths)} inputs require one, {len(leaving)} were seen")
     came = [places for places in shared if leaving[places[0]] is not None]
     if not came:
         raise Skip(SkipReason.NO_GRADIENT, "none came for any input")
@@ -271,6 +271,13 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+class LiveSkip(BaseSkipReason):
+    """Reasons for which a call of a running training is not judged."""
+
+    NOT_SEEN = "its gradients could not be distinguished"
+    NEVER_JUDGED = "no call of its kind was judged while the training ran"
+
+
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
     """A policy and its level as the user named them."""
@@ -316,7 +323,7 @@ class Findings:
 
     def skip(self, place: Path, record: str, detail: str) -> None:
         """Note that neither a record nor any like it was judged."""
-        reason = SkipReason.NEVER_JUDGED
+        reason = LiveSkip.NEVER_JUDGED
         words = f"{reason.value}: {detail}" if detail else reason.value
         result = DirectionResult(record, Verdict("skip", "", words), skip=reason)
         self.counts["skip"] += 1

@@ -55,7 +55,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Awaiting:
-    """What of a call is kept until its gradients come: nothing that belongs to the training or to its graph.
+    """Part of a call that is kept until its gradients come: nothing that belongs to the training or to its graph.
 
     ``turns`` are those of the gradients of its kind. ``run`` holds copies. ``shared`` are the groups of inputs that are
     one tensor, by their place among those that require a gradient.

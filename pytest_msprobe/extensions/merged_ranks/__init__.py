@@ -29,7 +29,7 @@ def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
 
 
 class _Merged:
-    """What merges ranks, loaded when it is needed."""
+    """Module that merges ranks, loaded when it is needed."""
 
     def parse_layout(self, flag: str, text: str, folder: Path) -> Layout:
         """Read a layout as a user gives it to an option. Raises OptionError."""

@@ -33,7 +33,7 @@ from pytest_msprobe.extensions.mindspore.jit_functions import as_tuples, bridged
 from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu, has_ascend
 from pytest_msprobe.extensions.mindspore.primitives import calls as primitives
 from pytest_msprobe.extensions.mindspore.runtime import use
-from pytest_msprobe.extensions.mindspore.translation import foreign_type
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type
 from pytest_msprobe.extensions.mindspore.translation import in_torch_terms as translated
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -124,9 +124,9 @@ def functions_of(call: Call, references: ReferenceRegistry, function: Callable[.
     golden = _golden(call, references)
     target = function or function_named(name)
     if target is None:
-        raise Skip(SkipReason.MISSING_API, name.qualified_api)
+        raise Skip(MindSporeSkip.MISSING_API, name.qualified_api)
     if golden is None:
-        raise Skip(SkipReason.NO_COUNTERPART, name.qualified_api)
+        raise Skip(MindSporeSkip.NO_COUNTERPART, name.qualified_api)
     if name.api == "__setitem__":
         target = _without_result(target)
     return Functions(bridged(target, in_place=works_in_place(name.api)), as_recorded(golden, call))

@@ -30,7 +30,8 @@ from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_tensors, tensors_with_paths
 from pytest_msprobe.extensions.mindspore.runtime import unlogged
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
+from pytest_msprobe.results.skip_reasons import Skip
 
 # What MindSpore says where a device has no kernel for an operation, or not for these dtypes.
 _NO_KERNEL = re.compile(
@@ -215,18 +216,18 @@ def _found(call: Call) -> Callable[..., Any]:
     """Return the compiled function that a record names, of a module that is loaded."""
     place = (call.forward.settings or {}).get("function")
     if not isinstance(place, str):
-        raise Skip(SkipReason.COMPILED, call.name.qualified_api)
+        raise Skip(MindSporeSkip.COMPILED, call.name.qualified_api)
     module, _, qualname = place.partition(":")
     if "<locals>" in qualname:
-        raise Skip(SkipReason.COMPILED, f"{place} is made in a function")
+        raise Skip(MindSporeSkip.COMPILED, f"{place} is made in a function")
     if "<lambda>" in qualname:
-        raise Skip(SkipReason.COMPILED, f"{place} has no name of its own")
+        raise Skip(MindSporeSkip.COMPILED, f"{place} has no name of its own")
     script = sys.modules["__main__"]
     owner: Any = script if imported_as(script) == module else sys.modules.get(module)
     for part in qualname.split(".")[:-1]:
         owner = vars(owner).get(part) if owner is not None else None
         if isinstance(owner, type) and issubclass(owner, nn.Cell):
-            raise Skip(SkipReason.COMPILED, f"{place} is of a cell, whose weights it computes with")
+            raise Skip(MindSporeSkip.COMPILED, f"{place} is of a cell, whose weights it computes with")
         if not isinstance(owner, type):
             break
     # Under whatever name: ``fast = jit(slow)`` compiles a function that is called slow.
@@ -236,8 +237,8 @@ def _found(call: Call) -> Callable[..., Any]:
     if len(found) == 1:
         return found.popitem()[1]
     if found:
-        raise Skip(SkipReason.COMPILED, f"{place} is the name of {len(found)} functions")
-    raise Skip(SkipReason.COMPILED_ELSEWHERE, place)
+        raise Skip(MindSporeSkip.COMPILED, f"{place} is the name of {len(found)} functions")
+    raise Skip(MindSporeSkip.COMPILED_ELSEWHERE, place)
 
 
 def _is_compiled(value: object) -> TypeGuard[FunctionType]:
@@ -292,7 +293,7 @@ def _twice(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     found, again = run(*args, **kwargs), run(*args, **kwargs)
     pairs = zip(tensors_with_paths(found), tensors_with_paths(again), strict=True)
     if not all(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True) for (_, one), (_, other) in pairs):
-        raise Skip(SkipReason.DRAWS)
+        raise Skip(MindSporeSkip.DRAWS)
     return found
 
 

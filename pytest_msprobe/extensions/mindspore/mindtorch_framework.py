@@ -14,7 +14,7 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, as_recorded, works_in_place
 from pytest_msprobe.extensions.mindspore.jit_functions import bridged
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import load_mindtorch
-from pytest_msprobe.extensions.mindspore.translation import foreign_type, in_torch_terms
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type, in_torch_terms
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Where it keeps what a type of record names.
@@ -46,7 +46,7 @@ class MindTorchFramework(MindSporeFramework):
         golden = resolve(name, references)
         target = function or self._named(name.type, name.api)
         if target is None:
-            raise Skip(SkipReason.MISSING_API, f"MindTorch's {name.qualified_api}")
+            raise Skip(MindSporeSkip.MISSING_API, f"MindTorch's {name.qualified_api}")
         return Functions(bridged(target, in_place=works_in_place(name.api)), as_recorded(golden, call))
 
     def _named(self, type_: str, api: str) -> Callable[..., Any] | None:

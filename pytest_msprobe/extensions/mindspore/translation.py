@@ -1,4 +1,4 @@
-"""A call that MindSpore recorded, in torch's terms."""
+"""A call that MindSpore recorded, in torch's terms, or the reason for which it has none."""
 
 from __future__ import annotations
 
@@ -21,9 +21,21 @@ from msprobe_hooks.dump.schema import (
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
+from pytest_msprobe.results.skip_reasons import BaseSkipReason
 
 _NEVER: Iterator[bool] = repeat(False)
 _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
+
+
+class MindSporeSkip(BaseSkipReason):
+    """Reasons for which a call of MindSpore is not judged."""
+
+    MISSING_API = "this MindSpore has no such API"
+    NO_COUNTERPART = "torch has no counterpart that could compute the golden result"
+    COMPILED = "a function that the program compiled: it is not in the recording"
+    COMPILED_ELSEWHERE = "no loaded module has this compiled function: load it by -p, or import it in conftest.py"
+    NO_SETTINGS = "the recording does not say what the primitive was made with, and the shapes leave it open"
+    DRAWS = "the compiled function returns different results when run twice, as one that draws random numbers"
 
 
 def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:

@@ -33,7 +33,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """What is fused, of which parts and how."""
+    """Fused parameter, its parts and their arrangement."""
 
     parts: tuple[Part, ...]
     arrangement: Arrangement
@@ -41,7 +41,7 @@ class Fused:
 
 @dataclass(slots=True)
 class Patterns:
-    """What all files say together; a later file overrules an earlier one."""
+    """Patterns of all files together; a later file overrules an earlier one."""
 
     root: Node = field(default_factory=Node)
     fused: dict[str, Fused] = field(default_factory=dict)

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.run.mode import ModeRegistry
 
-pytest_plugins = ["pytest_msprobe.extensions.monitor.fixture"]
-
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
-    """Add ``anomaly-analyse`` and ``series``."""
+    """Add ``anomaly-analyse`` and ``series``, and what ``report`` says of a monitored run."""
     from pytest_msprobe.commands.registry import Command
 
     registry.add_of_msprobe(
@@ -43,6 +41,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
             f"{__name__}.series_command",
         ),
     )
+    registry.add_to_report(f"{__name__}.monitor_notes")
 
 
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:

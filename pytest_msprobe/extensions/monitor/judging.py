@@ -50,7 +50,7 @@ AnyRule = TypeVar("AnyRule", covariant=True)
 
 
 class SeriesJudge(Protocol):
-    """What decides on the series of one rank's run."""
+    """Judge of the series of one rank's run."""
 
     @property
     def keys(self) -> Sequence[SeriesKey]:
@@ -196,7 +196,7 @@ class SignSimilarity(msgspec.Struct, frozen=True):
 
 
 class RankDifference(msgspec.Struct, frozen=True):
-    """How far a statistic of a parameter may be from that of other ranks that began with the same parameter.
+    """Allowed distance of a parameter's statistic from that of other ranks that began with the same parameter.
 
     Such ranks compute the same update, so that honest ones do not differ at all; the default is 32 roundings of
     float32.
@@ -239,7 +239,7 @@ class _PolicyRule(Generic[AnyRule]):
 
 @dataclass(frozen=True, slots=True)
 class MonitorPolicy:
-    """What series must keep to, what the sign similarities of two runs, and what the ranks of one."""
+    """Rules for series, for the sign similarities of two runs, and for the ranks of one."""
 
     name: str
     rules: tuple[_PolicyRule[Rule], ...]

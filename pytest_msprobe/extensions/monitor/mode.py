@@ -42,18 +42,10 @@ class MonitorMode:
     shared_options = MONITOR.shared_options
     flag_help = MONITOR.flag_help
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of monitored runs."""
-        monitor_options.add_options(group)
-        page_options.add_options(group)
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read them, or refuse those that only a monitored run has."""
-        if is_chosen:
-            config.stash[monitor_key] = monitor_options.read_options(config)
-            config.stash[_page_key] = page_options.read_options(config)
-        else:
-            monitor_options.refuse(config)
+        """Read them."""
+        config.stash[monitor_key] = monitor_options.read_options(config)
+        config.stash[_page_key] = page_options.read_options(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents each rank: the first of its folder."""

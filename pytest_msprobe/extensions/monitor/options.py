@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import no_effect
-from pytest_msprobe.extensions.monitor.page import options as page_options
-from pytest_msprobe.run import option_fields
+from pytest_msprobe.extensions.monitor.page.options import PageOptions
 from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.option_fields import as_path, one_of, option, read_fields, setting, shared
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON
@@ -53,11 +52,6 @@ class MonitorOptions:
 monitor_key = pytest.StashKey[MonitorOptions]()
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the plugin's group."""
-    option_fields.add_fields(group, MonitorOptions)
-
-
 def read_options(config: pytest.Config) -> MonitorOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     options = read_fields(config, MonitorOptions)
@@ -66,23 +60,12 @@ def read_options(config: pytest.Config) -> MonitorOptions:
     return options
 
 
-def refuse(config: pytest.Config) -> None:
-    """Raise OptionError where a run of another mode has one of the options."""
-    for options in (MonitorOptions, page_options.PageOptions):
-        option_fields.refuse_without(config, options, "--msprobe-monitor RUN")
-
-
-def _add_all(group: pytest.OptionGroup) -> None:
-    add_options(group)
-    page_options.add_options(group)
-
-
 MONITOR = DeclaredMode(
     name="monitor",
     flag="--msprobe-monitor",
     flag_help="judge the series of this monitored run: the folder that it wrote, of one rank or of all ranks",
     home="pytest_msprobe.extensions.monitor.mode:MonitorMode",
     shared_options=(GOLDEN, HTML, JSON),
-    add_options=_add_all,
-    refuse=refuse,
+    options=(MonitorOptions, PageOptions),
+    metavar="RUN",
 )

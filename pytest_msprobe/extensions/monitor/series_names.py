@@ -38,7 +38,7 @@ ANALYSIS_FILE = "anomaly_analyse.json"
 
 
 class Kind(Enum):
-    """What a series is of."""
+    """Kind of object that a series is of."""
 
     ACTIVATION = "activation"
     ACTIVATION_GRADIENT = "gradient of an activation"

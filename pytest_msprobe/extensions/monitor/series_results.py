@@ -47,7 +47,7 @@ def alarmed(
 
 
 class MonitorSkip(BaseSkipReason):
-    """Why a series is not judged."""
+    """Reason why a series is not judged."""
 
     NO_RULE = "the policy has no rule for this statistic"
     NOT_MEASURED = "no value at any step: not a tensor, no elements, or, for id, with dimensions"

@@ -134,7 +134,7 @@ def _as_it_was(row: RecordRow) -> DirectionResult:
 
 
 class ComparisonSkip(BaseSkipReason):
-    """Why a record is not compared with the other run."""
+    """Reason why a record is not compared with the other run."""
 
     NOT_COMPARED = "not judged in this run, so nothing to compare"
 
@@ -238,7 +238,7 @@ def _printable(line: str) -> str:
 
 @dataclass(frozen=True)
 class _Run:
-    """What one run measured, in its order.
+    """Measurements of one run, in its order.
 
     ``inputs`` says by name what chose its inputs, ``policy`` and ``level`` what judged them; a table does not say.
     """

@@ -52,7 +52,7 @@ _SHOWN_INSTEAD = ("NPU max", "Bench max")
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What is merged: prefixes of names (``Distributed.all_reduce``) and titles of metrics, none of them for all."""
+    """Selection for merging: prefixes of names (``Distributed.all_reduce``) and titles of metrics, none for all."""
 
     apis: tuple[str, ...]
     metrics: tuple[str, ...]

@@ -36,17 +36,10 @@ class OverflowMode:
     reads_torch_files = True
     flag_help = OVERFLOW.flag_help
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of the search."""
-        overflow_options.add_options(group)
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read them, or refuse those that only the search understands."""
-        if is_chosen:
-            config.stash[overflow_key] = overflow_options.read_options(config)
-            config.stash[_html_key] = html_file(config)
-        else:
-            overflow_options.refuse(config)
+        """Read them."""
+        config.stash[overflow_key] = overflow_options.read_options(config)
+        config.stash[_html_key] = html_file(config)
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return whether anything is replayed: only that runs on the device."""
@@ -95,7 +88,7 @@ class OverflowMode:
         html = config.stash[_html_key]
         if html is not None:
             from pytest_msprobe.extensions.overflow.items import write_overflow_page
-            from pytest_msprobe.reports.page_report import PageReport
+            from pytest_msprobe.reports.page_file import PageReport
 
             reporters["msprobe-html"] = PageReport(html, partial(write_overflow_page, config=config))
         return reporters

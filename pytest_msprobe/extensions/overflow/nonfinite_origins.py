@@ -38,7 +38,7 @@ _PLACES_SHOWN = 8
 
 
 class Phase(Enum):
-    """When a culprit ran; the value is what the user reads."""
+    """Phase in which a culprit ran; the value is what the user reads."""
 
     BEFORE = "before any communication"
     DURING = "between communications"
@@ -66,7 +66,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What came of a step.
+    """Outcome of a step.
 
     ``culprits`` are the first, by no communication later than each other: at most one per rank. ``received`` says of a
     communication record, by rank and name, where its inf or nan came from; ``arising`` are all records of a rank in
@@ -93,7 +93,7 @@ class _Node(Communication):
 
 @dataclass(slots=True)
 class _Rank:
-    """What is known of one rank: communication in order, the suspects after the last one."""
+    """State of one rank: communication in order, the suspects after the last one."""
 
     number: int
     nodes: list[_Node] = field(default_factory=list)
@@ -221,7 +221,7 @@ def _first(suspects: list[Culprit]) -> list[Culprit]:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record was made: stack frames from the innermost out, modules from the outermost in.
+    """Place where a record was made: stack frames from the innermost out, modules from the outermost in.
 
     ``problems`` says what of it is not known and why.
     """

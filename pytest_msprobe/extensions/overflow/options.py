@@ -57,11 +57,6 @@ class OverflowOptions:
 overflow_key = pytest.StashKey[OverflowOptions]()
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the plugin's group."""
-    option_fields.add_fields(group, OverflowOptions)
-
-
 def read_options(config: pytest.Config) -> OverflowOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     from pytest_msprobe.errors import OptionError, RulesError
@@ -74,17 +69,11 @@ def read_options(config: pytest.Config) -> OverflowOptions:
     return option_fields.read_fields(config, OverflowOptions, rules=rules)
 
 
-def refuse(config: pytest.Config) -> None:
-    """Raise OptionError where a run of another mode has one of the options."""
-    option_fields.refuse_without(config, OverflowOptions, "--msprobe-overflow PATH")
-
-
 OVERFLOW = DeclaredMode(
     name="overflow",
     flag="--msprobe-overflow",
     flag_help="find the origin of inf and nan in this dump.json, or in a folder of them, such as a step",
     home="pytest_msprobe.extensions.overflow.mode:OverflowMode",
     shared_options=(HTML, JSON),
-    add_options=add_options,
-    refuse=refuse,
+    options=(OverflowOptions,),
 )

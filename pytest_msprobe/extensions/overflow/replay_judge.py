@@ -18,7 +18,7 @@ _STANDARD = "overflow"
 
 
 class OverflowSkip(BaseSkipReason):
-    """Why a replayed record is not judged."""
+    """Reason why a replayed record is not judged."""
 
     NOT_REPRODUCED = "the recorded overflow is not reproduced by rebuilt inputs; record with task tensor"
 

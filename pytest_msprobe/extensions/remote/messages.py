@@ -27,7 +27,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TensorForm(msgspec.Struct, frozen=True, array_like=True):
-    """What bytes are as a tensor: dtype (``torch.float32``), shape, strides in elements, and if gradients pass it.
+    """Form of bytes as a tensor: dtype (``torch.float32``), shape, strides in elements, and if gradients pass it.
 
     ``offset`` is the place of its first element among them.
     """
@@ -114,7 +114,7 @@ class Activate(msgspec.Struct, frozen=True, tag="activate"):
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """How arguments were drawn: the seed, from the whole recorded ranges or ``narrow`` ones, and the digest of all."""
+    """Origin of drawn arguments: the seed, from the whole recorded ranges or ``narrow`` ones, and the digest of all."""
 
     seed: int
     narrow: bool
@@ -158,7 +158,7 @@ Request: TypeAlias = Open | Activate | Forward | Backward | Probe
 
 
 class Greeting(msgspec.Struct, frozen=True, tag="greeting"):
-    """What it says unasked: what it is, and which version of torch is installed there, if any."""
+    """First message of the server: what it is, and which version of torch is installed there, if any."""
 
     protocol: int
     version: str
@@ -167,13 +167,13 @@ class Greeting(msgspec.Struct, frozen=True, tag="greeting"):
 
 
 class Cards(msgspec.Struct, frozen=True, tag="cards"):
-    """How many cards the device has."""
+    """Number of the device's cards."""
 
     count: int
 
 
 class Card(msgspec.Struct, frozen=True, tag="card"):
-    """What is active: in words, what computes (``cuda``), and the modes that it is in."""
+    """Active card: in words, what computes (``cuda``), and the modes that it is in."""
 
     description: str
     hardware: str
@@ -182,7 +182,7 @@ class Card(msgspec.Struct, frozen=True, tag="card"):
 
 
 class Ran(msgspec.Struct, frozen=True, tag="ran"):
-    """What a call gave: output, arguments by path, those of them that it wrote to, and those with gradients."""
+    """Results of a call: output, arguments by path, those of them that it wrote to, and those with gradients."""
 
     output: Node
     arguments: dict[str, int]
@@ -203,14 +203,14 @@ class Gradients(msgspec.Struct, frozen=True, tag="gradients"):
 
 
 class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
-    """The call cannot be run there; ``reason`` is the name of a `SkipReason`."""
+    """The call cannot be run there; ``reason`` is the text of a declared reason."""
 
     reason: str
     detail: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """What was asked raised: the API (``target``), for memory (``memory``), the device (``device``) or we (``error``).
+    """Failure of a request: of the API (``target``), of memory (``memory``), the device (``device``) or us (``error``).
 
     ``ends`` says that the card no longer works, and the process is about to end.
     """
@@ -232,7 +232,7 @@ _KEPT_OF_ERRORS = 4096
 
 
 class BrokenPipesError(Exception):
-    """Nothing more is to be had of the other end, or nothing that makes sense."""
+    """The other end has closed, or sends what makes no sense."""
 
 
 class EndedError(BrokenPipesError):
@@ -248,7 +248,7 @@ class GarbageError(BrokenPipesError):
 
 
 class Frames:
-    """What crosses two pipes; ``errors`` is one more, whose last words are kept in ``last_words``.
+    """Messages over two pipes; ``errors`` is one more, whose last words are kept in ``last_words``.
 
     Each message may be followed by the bytes of tensors, whose sizes it holds. Nothing is read that was not expected,
     and no more memory taken than was allowed.

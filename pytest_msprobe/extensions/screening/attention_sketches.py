@@ -175,7 +175,7 @@ _ROWS = 128
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What a tensor of a group sums up to, ``value`` (heads, tiles, rows); a group has one head of keys and values.
+    """Sums over a tensor of a group, ``value`` (heads, tiles, rows); a group has one head of keys and values.
 
     ``shared``, of the same shape or 0, is what an error that a row's columns share adds to the variance of ``value``,
     as a multiple of the square of a unit roundoff.

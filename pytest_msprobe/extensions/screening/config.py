@@ -67,7 +67,7 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was seen of the products of one output.
+    """Evidence of the products of one output.
 
     ``target`` and ``golden`` (float64, of sums in golden's dtype) are the elements that were computed exactly, (count,)
     each, out of ``numel``; ``scale`` is the mean magnitude of all elements of the results. ``residuals`` are the worst,
@@ -111,7 +111,7 @@ def examine(products: Sequence[Product], seed: int) -> Evidence:
 
 
 class _Limits(Limits):
-    """How great residuals of correct products get.
+    """Bounds of the residuals of correct products.
 
     An element's error is taken to be sub-Gaussian with a standard deviation of at most F u max(|c|, scale), F and u of
     the result's dtype. ``dtype`` is that in which factors are multiplied and results are summed up over a tile, that of
@@ -254,7 +254,7 @@ SCREENED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """Whether an output is cleared, and what shows it.
+    """Decision on whether an output is cleared, and what shows it.
 
     ``verdict`` is that of the standard on the elements that were computed exactly, a pass where the output is cleared;
     ``why_not`` says what keeps it from that, empty where nothing does.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields
+from pytest_msprobe.run.option_fields import number, option, read_fields
 
 if TYPE_CHECKING:
     import pytest
@@ -70,14 +70,11 @@ class ScreeningFeature(CheckFeature):
     """Screening of large products."""
 
     name = "screening"
+    options = ScreeningOptions
 
     def usual_options(self) -> ScreeningOptions:
         """Return that large products are screened."""
         return ScreeningOptions()
-
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the option to the group."""
-        add_fields(group, ScreeningOptions)
 
     def read_options(self, config: pytest.Config) -> ScreeningOptions:
         """Return from how many operations on products are screened. Raises OptionError."""

@@ -207,7 +207,7 @@ _RATIO, _WIDEST = 2.0, 4.0
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """What the groups of a trial's attention are to sum up to; ``sampled`` are those to be computed exactly."""
+    """Expected sums of the groups of a trial's attention; ``sampled`` are those to be computed exactly."""
 
     places: list[Place]
     sketches: list[Sketches]
@@ -217,7 +217,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """What a device gave for a ``path`` of a record, and what judges it."""
+    """Output of a device for a ``path`` of a record, and what judges it."""
 
     record: str
     path: str

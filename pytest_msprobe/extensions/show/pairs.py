@@ -26,7 +26,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, DataMode, Outcome, R
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How two tensors are judged and shown.
+    """Manner in which two tensors are judged and shown.
 
     ``standard`` names the one that decides, None leaves it to the policy of a comparison. ``rtol`` and ``atol`` None
     are those that are usual for the dtypes. ``count`` elements are listed of each kind; ``always_map`` makes an error

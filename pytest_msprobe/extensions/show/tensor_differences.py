@@ -130,7 +130,7 @@ _TOLERANCES = {
 
 
 class Tolerance(NamedTuple):
-    """How far an element may be from its twin: ``atol + rtol * |twin|``."""
+    """Allowed distance of an element from its twin: ``atol + rtol * |twin|``."""
 
     rtol: float
     atol: float
@@ -145,7 +145,7 @@ def usual_tolerance(first: torch.dtype, second: torch.dtype) -> Tolerance:
 
 @dataclass(slots=True)
 class Differences:
-    """What was found while going over two tensors: counts, and the first and largest ``wanted`` differing elements."""
+    """Differences of two tensors so far: counts, and the first and largest ``wanted`` differing elements."""
 
     wanted: int
     tolerance: Tolerance

@@ -19,7 +19,7 @@ from pytest_msprobe.results.result import as_json
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """How the finite elements lie between the least and the greatest: ``counts`` of bins of one width."""
+    """Distribution of the finite elements between the least and the greatest: ``counts`` of bins of one width."""
 
     least: float
     greatest: float

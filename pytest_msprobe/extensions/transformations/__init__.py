@@ -13,16 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pytest
-
     from pytest_msprobe.modes.compare.registry import ComparisonRegistry
-
-
-def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare the hook for transformations of users."""
-    from pytest_msprobe.extensions.transformations import transform_hook
-
-    pluginmanager.add_hookspecs(transform_hook)
 
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:

@@ -15,6 +15,7 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.cpu_fallback import has_cpu_fallback, ops_without_kernel
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import map_tensors
@@ -22,7 +23,6 @@ from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.modes.check.tallies import Compiled, with_compiled
 from pytest_msprobe.reports.text import clipped
-from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, InputStatistics, with_called_at, with_inputs
 from pytest_msprobe.results.skip_reasons import Skip
 
@@ -44,7 +44,9 @@ def add_failure_context(judged: Judged) -> DirectionResult:
     except (Skip, TargetError):
         return result
     plain = ((path, tensor) for path, tensor in inputs.items() if is_plain(tensor) and tensor.numel())
-    return with_inputs(result, [_statistics(*each) for each in itertools.islice(plain, _MOST_INPUTS)])
+    return with_inputs(
+        result, [_statistics(*tensor_with_path) for tensor_with_path in itertools.islice(plain, _MOST_INPUTS)]
+    )
 
 
 def _statistics(path: str, tensor: torch.Tensor) -> InputStatistics:
@@ -135,6 +137,6 @@ class ReportLeftToCpu:
 def _kind(trial: Trial, judged: Judged) -> tuple[object, ...]:
     """Return what decides which kernels a call uses."""
     subject = trial.subject
-    given = [subject.arguments.args, subject.arguments.kwargs]
-    arguments = map_tensors(lambda tensor: (tensor.dtype, tensor.dim(), tensor.layout), given)
+    operands = [subject.arguments.args, subject.arguments.kwargs]
+    arguments = map_tensors(lambda tensor: (tensor.dtype, tensor.dim(), tensor.layout), operands)
     return judged.replay.call.name.qualified_api, judged.direction, subject.autocast, repr(arguments)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_msprobe.extensions import register
-from pytest_msprobe.run import option_fields
-from pytest_msprobe.run.option_groups import HOW, option_group
+from pytest_msprobe.run.option_data import Row, add_rows
+from pytest_msprobe.run.option_groups import HOW
 
 if TYPE_CHECKING:
     import pytest
@@ -23,7 +23,7 @@ _PLUGIN = "msprobe-check-features"
 
 
 class FeatureOptions:
-    """What the options of one run ask of a feature; a subclass has what it needs of these methods.
+    """Options of one run for a feature; a subclass has what it needs of these methods.
 
     It is a dataclass whose fields are declared as `run.option_fields` has them. ``needs_golden`` says that each call's
     golden results are needed whole, and none may be left out or cut.
@@ -34,7 +34,9 @@ class FeatureOptions:
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same; none for what is so anyway."""
-        return option_fields.words(self)
+        from pytest_msprobe.run.option_fields import words
+
+        return words(self)
 
     def journal_setting(self) -> str:
         """Return what two runs must share for one to go on with the other's journal; empty for nothing."""
@@ -61,13 +63,12 @@ class CheckFeature:
     """One feature: its options, and what the summary counts of it."""
 
     name: str
+    #: The class of its options, which are added to the group ``how to check``.
+    options: type[Any] | None = None
 
     def usual_options(self) -> FeatureOptions | None:
         """Return what is asked of it where there are no options, as in ``check_dump``; None for nothing."""
         return None
-
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options to the group ``how to check``."""
 
     def read_options(self, config: pytest.Config) -> FeatureOptions | None:
         """Return what is asked for, None for nothing. Raises OptionError."""
@@ -83,19 +84,32 @@ class CheckFeature:
 
 
 class CheckFeatures:
-    """Features by name; plugins add theirs in ``pytest_msprobe_register_check_features``."""
+    """Features by name; plugins add theirs in ``pytest_msprobe_register_check_features``.
+
+    Each adds its options to pytest's as it comes, until the command line is parsed.
+    """
 
     def __init__(self, parser: pytest.Parser | None = None) -> None:
         self._parser = parser
+        self.rows: list[Row] = []
         self._features: dict[str, CheckFeature] = {}
+
+    def end_options(self) -> None:
+        """Add no options from now on: the command line is parsed."""
+        self._parser = None
 
     def add(self, feature: CheckFeature) -> None:
         """Make a feature known, and its options where options are read."""
         if feature.name in self._features:
             raise ValueError(f"the feature {feature.name!r} of checks is already registered; choose another name")
         self._features[feature.name] = feature
-        if self._parser is not None:
-            feature.add_options(option_group(self._parser, HOW))
+        if feature.options is not None:
+            from pytest_msprobe.run.option_fields import rows
+
+            added = rows(feature.options, HOW)
+            self.rows += added
+            if self._parser is not None:
+                add_rows(self._parser, added)
 
     def __iter__(self) -> Iterator[CheckFeature]:
         return iter(self._features.values())
@@ -114,7 +128,7 @@ class CheckFeatures:
 
 
 def _asked(options: Iterable[FeatureOptions | None]) -> tuple[FeatureOptions, ...]:
-    return tuple(each for each in options if each is not None)
+    return tuple(feature for feature in options if feature is not None)
 
 
 def register_features(pluginmanager: pytest.PytestPluginManager, parser: pytest.Parser) -> None:

@@ -62,8 +62,8 @@ class CheckPage:
         dump = dump_of_id(self._config, report.nodeid)
         words = self._rerun(str(dict(report.user_properties).get("msprobe.device", "")))
         labels = self._config.stash[labels_key]
-        key, chosen = ItemKey(self._places[dump], result.record), f"{home_of(dump)}::{result.record}"
-        return CheckedRecord(0, result, labels[dump], place, words, chosen, key)
+        key, selection = ItemKey(self._places[dump], result.record), f"{home_of(dump)}::{result.record}"
+        return CheckedRecord(0, result, labels[dump], place, words, selection, key)
 
     @functools.cached_property
     def _places(self) -> dict[Path, str]:

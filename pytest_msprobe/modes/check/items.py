@@ -93,8 +93,8 @@ class Checker:
         except (RecordError, Skip, ValueError, KeyError):
             return []
         arriving = [] if call.backward is None else call.backward.grad_outputs
-        given = [*call.forward.args, *call.forward.kwargs.values(), *arriving]
-        inputs = tensors_of(given) if self._options.real_data == "auto" else []
+        elements = [*call.forward.args, *call.forward.kwargs.values(), *arriving]
+        inputs = tensors_of(elements) if self._options.real_data == "auto" else []
         files = [call.tensor_folder / file_of(tensor.data_name) for tensor in inputs if tensor.data_name]
         if self._baseline is not None:
             row = self._baseline.row(self._fingerprint(dump), record)
@@ -199,8 +199,8 @@ class RecordItem(DumpItem):
     def properties(self) -> list[tuple[str, str]]:
         """Return device, math modes and seed, why a verdict says little and how much of a result is left open."""
         extras = {} if self.result is None else self.result.extras
-        found = {"little_judged": extras.get(LITTLE_JUDGED), "left_open": left_open_of(extras)}
-        own = [(f"msprobe.{name}", str(value)) for name, value in found.items() if value]
+        remarks = {"little_judged": extras.get(LITTLE_JUDGED), "left_open": left_open_of(extras)}
+        own = [(f"msprobe.{name}", str(value)) for name, value in remarks.items() if value]
         return [*own, *self.config.stash[setups_key].properties]
 
     def signature(self) -> Hashable | None:

@@ -22,13 +22,12 @@ from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
+from pytest_msprobe.modes.check.reruns.rerun_results import BatchInvarianceTally, RepeatsTally
 from pytest_msprobe.modes.check.tallies import (
-    BatchInvarianceTally,
     CompiledTally,
     LeftOpenTally,
     LittleJudgedTally,
     MathModeTally,
-    RepeatsTally,
     UnusedTensorsTally,
 )
 from pytest_msprobe.reports.csv import CsvReport
@@ -54,10 +53,6 @@ class CheckMode:
     flag_help = CHECK.flag_help
     shared_options = CHECK.shared_options
     reads_torch_files = True
-
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of a check."""
-        check_options.add_options(group)
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Keep them also where tests of the user's own are all that is checked."""

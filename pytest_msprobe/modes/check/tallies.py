@@ -1,16 +1,14 @@
-"""Counts for the summary of a check: weak verdicts, math modes, reruns, compilation, exploration."""
+"""Counts for the summary of a check: weak verdicts, math modes, elements left open, unused tensors, compilation."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
-from pytest_msprobe.results.batch_variations import BatchInvariance, batch_invariance_of
-from pytest_msprobe.results.repeats import Repeats, repeats_of
 from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, DirectionResult, decode_extra, left_open_of
 
 _COMPILED = "compiled"
@@ -86,10 +84,10 @@ class LeftOpenTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        found = left_open_of(extras)
-        if found is not None:
-            self._records[found.why] += 1
-            self._elements[found.why] += found.elements
+        left_open = left_open_of(extras)
+        if left_open is not None:
+            self._records[left_open.why] += 1
+            self._elements[left_open.why] += left_open.elements
 
     def lines(self) -> list[str]:
         """Return the summary's lines."""
@@ -137,73 +135,3 @@ class CompiledTally:
             return []
         whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; equal shapes share the code"
         return [whole, *(f"  {count} with a graph break: {reason}" for reason, count in self._breaks.most_common())]
-
-
-class RepeatsTally:
-    """Counts, for the summary, the records that were repeated, and lists the APIs that differ from themselves."""
-
-    def __init__(self) -> None:
-        self._times = 0
-        self._repeated = 0
-        self._left_out: Counter[str] = Counter()
-        self._unstable: defaultdict[tuple[str, bool], list[Repeats]] = defaultdict(list)
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count one record."""
-        repeats = repeats_of(extras)
-        if repeats is None:
-            return
-        self._times = repeats.times
-        if repeats.left_out:
-            self._left_out[repeats.left_out] += 1
-            return
-        self._repeated += 1
-        if repeats.unstable:
-            self._unstable[repeats.api, repeats.is_known].append(repeats)
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        if not self._times:
-            return []
-        differ = sum(map(len, self._unstable.values()))
-        lines = [f"{self._repeated} run {self._times} times, {differ} of them nondeterministic"]
-        lines += [f"  {_line(api, is_known, found)}" for (api, is_known), found in sorted(self._unstable.items())]
-        return lines + [f"  {count} not repeated: {reason}" for reason, count in self._left_out.most_common()]
-
-
-class BatchInvarianceTally:
-    """Counts, for the summary, the records that ran on parts of their batch, and lists the APIs that depend on it."""
-
-    def __init__(self) -> None:
-        self._compared = 0
-        self._left_out: Counter[str] = Counter()
-        self._varying: defaultdict[str, list[BatchInvariance]] = defaultdict(list)
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count one record."""
-        found = batch_invariance_of(extras)
-        if found is None:
-            return
-        if found.left_out:
-            self._left_out[found.left_out] += 1
-            return
-        self._compared += 1
-        if found.variations:
-            self._varying[found.api].append(found)
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        if not self._compared and not self._left_out:
-            return []
-        lines = [f"{self._compared} run on parts of their batch, {sum(map(len, self._varying.values()))} depend on it"]
-        for api, found in sorted(self._varying.items()):
-            largest = max(variation.largest for each in found for variation in each.variations)
-            lines.append(f"  {len(found)} {api}: by at most {largest:.6g}")
-        return lines + [f"  {count} not run on parts: {reason}" for reason, count in self._left_out.most_common()]
-
-
-def _line(api: str, is_known: bool, found: list[Repeats]) -> str:
-    outputs = [output for repeats in found for output in repeats.unstable]
-    share, largest = max(output.share for output in outputs), max(output.largest for output in outputs)
-    known = ", known to the policy" if is_known else ""
-    return f"{len(found)} {api}: up to {100 * share:.3g} % of the elements, by at most {largest:.6g}{known}"

@@ -1,24 +1,19 @@
-"""Declaration of the comparison, which a start of pytest loads in place of the mode."""
+"""Declaration of the comparison, which runs of other modes load in place of the mode."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Collection
 
-from pytest_msprobe.modes.compare import options
+from pytest_msprobe.modes.compare.options import CompareOptions
+from pytest_msprobe.modes.compare.part_options import PartOptions
 from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, XLSX
 
 
-def _add_options(group: pytest.OptionGroup) -> None:
+def _parts() -> Collection[type[PartOptions]]:
     from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
-    options.add_options(group, ComparisonRegistry(at_start=True).options)
-
-
-def _refuse(config: pytest.Config) -> None:
-    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
-
-    options.refuse_without_target(config, ComparisonRegistry(at_start=True).options)
+    return ComparisonRegistry().options
 
 
 COMPARE = DeclaredMode(
@@ -27,6 +22,6 @@ COMPARE = DeclaredMode(
     flag_help="compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks",
     home="pytest_msprobe.modes.compare.mode:CompareMode",
     shared_options=(GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG),
-    add_options=_add_options,
-    refuse=_refuse,
+    options=(CompareOptions,),
+    parts=_parts,
 )

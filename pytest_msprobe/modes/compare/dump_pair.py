@@ -192,10 +192,10 @@ class DumpPair:
         is_first = self._are_calls and is_forward(call.record) and self._culprits.first(forward=True) == call.order
         if not is_first or call.fed:
             return Given(call.record, {}, {}, {})
-        given = self._given_values.of_call(call)
+        inputs = self._given_values.of_call(call)
         # Gradients that a backward call made otherwise are added up and reduced outside of any record.
-        backward = self._culprits.first(forward=False) if given.outside else None
-        return dataclasses.replace(given, outside={}) if backward is not None and backward < call.order else given
+        backward = self._culprits.first(forward=False) if inputs.outside else None
+        return dataclasses.replace(inputs, outside={}) if backward is not None and backward < call.order else inputs
 
     @property
     def _are_calls(self) -> bool:

@@ -161,7 +161,7 @@ def compared_items(file: pytest.File, pair: DumpPair, quick: bool) -> Iterator[D
 
 
 class CompareSkip(BaseSkipReason):
-    """Why a call is not compared."""
+    """Reason why a call is not compared."""
 
     NO_PARTNER = "the other run has no such call"
     OTHER_SHAPES = "the runs had different input shapes; later differences may follow from it"
@@ -180,12 +180,12 @@ def result_of(call: ComparedCall, pair: DumpPair) -> DirectionResult:
         return DirectionResult(call.record, Verdict(call.outcome, policy, call.reason, margin=math.inf))
     if call.outcome == "pass":
         return DirectionResult(call.record, Verdict("pass", policy))
-    found = [row for row in call.rows if row.differs]
-    deciding = max((row for row in found if row.outcome == call.outcome), key=_blame)
-    given = pair.given(call).advice if call.cause == "culprit" and not deciding.setting else ""
-    hint = given or next_step_hint(call, deciding, pair.first_culprit if call.cause == "inherited" else "")
-    outputs = tuple(_output(call, row, policy, hint=hint if row is deciding else "") for row in found)
-    return DirectionResult(call.record, outputs[found.index(deciding)].verdict, outputs)
+    differing = [row for row in call.rows if row.differs]
+    deciding = max((row for row in differing if row.outcome == call.outcome), key=_blame)
+    advice = pair.given(call).advice if call.cause == "culprit" and not deciding.setting else ""
+    hint = advice or next_step_hint(call, deciding, pair.first_culprit if call.cause == "inherited" else "")
+    outputs = tuple(_output(call, row, policy, hint=hint if row is deciding else "") for row in differing)
+    return DirectionResult(call.record, outputs[differing.index(deciding)].verdict, outputs)
 
 
 def _blame(row: Row) -> tuple[bool, bool, float]:

@@ -61,23 +61,13 @@ class CompareMode:
     reads_torch_files = True
     divides_dumps = True
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of a comparison."""
-        from pytest_msprobe.modes.compare.registry import ComparisonRegistry
-
-        compare_options.add_options(group, ComparisonRegistry().options)
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read them, or refuse those that only a comparison understands."""
+        """Read them, with those of the parts."""
         from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
-        registry = ComparisonRegistry()
-        if is_chosen:
-            config.stash[_parts_key] = registry
-            config.hook.pytest_msprobe_register_comparisons(registry=registry)
-            config.stash[compare_key] = compare_options.read_options(config, registry.options)
-        else:
-            compare_options.refuse_without_target(config, registry.options)
+        config.stash[_parts_key] = registry = ComparisonRegistry()
+        config.hook.pytest_msprobe_register_comparisons(registry=registry)
+        config.stash[compare_key] = compare_options.read_options(config, registry.options)
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return False: nothing is computed again."""
@@ -88,14 +78,14 @@ class CompareMode:
         from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
         from pytest_msprobe.modes.compare.runs import runs_of
 
-        found = runs_of(folder, config.stash[compare_key].target_layout)
+        dumps = runs_of(folder, config.stash[compare_key].target_layout)
         if _kind_of(config, folder) is not None:
-            found = found[:1]
+            dumps = dumps[:1]
         shard = config.stash[options_key].shard
         if shard is None:
-            return found
-        config.stash.setdefault(_targets_key, []).extend(found)
-        return dumps_of_shard(found, shard, folder)
+            return dumps
+        config.stash.setdefault(_targets_key, []).extend(dumps)
+        return dumps_of_shard(dumps, shard, folder)
 
     def open_run(self, config: pytest.Config, path: Path) -> Dump:
         """Read a dump with the ranks that are merged with it."""

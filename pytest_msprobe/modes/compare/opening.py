@@ -38,7 +38,7 @@ _REMEDY_OF_MERGED = (
 
 
 class _Place(NamedTuple):
-    """Which part of a run a dump is."""
+    """Part of a run that a dump is."""
 
     numbers: StepRank
     stage: str
@@ -49,7 +49,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Registered:
-    """What extensions, plugins and ``conftest.py`` files add to a comparison.
+    """Parts that extensions, plugins and ``conftest.py`` files add to a comparison.
 
     ``transformations`` are those that were read for this run, None for none.
     """

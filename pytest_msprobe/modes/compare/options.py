@@ -64,12 +64,12 @@ class CompareOptions:
     @property
     def of_calls(self) -> str:
         """Return the first option that was passed and says how calls are matched; empty where none was."""
-        given = {
+        options = {
             "msprobe_fuzzy": self.fuzzy,
             f"{MAPPING} with data": self.mapping,
             "msprobe_compare_quick": self.quick,
         }
-        own = next((option for option, value in given.items() if value), "")
+        own = next((option for option, value in options.items() if value), "")
         return own or next((part.of_calls for part in self.parts if part.of_calls), "")
 
     @property
@@ -96,13 +96,6 @@ class CompareOptions:
 compare_key = pytest.StashKey[CompareOptions]()
 
 
-def add_options(group: pytest.OptionGroup, parts: Collection[type[PartOptions]]) -> None:
-    """Add the options of a comparison and of its parts."""
-    option_fields.add_fields(group, CompareOptions)
-    for part in parts:
-        option_fields.add_fields(group, part)
-
-
 def read_options(config: pytest.Config, parts: Collection[type[PartOptions]]) -> CompareOptions:
     """Read and check the options of a comparison. Raises OptionError that says what is wrong."""
     golden_path(config, "--msprobe-compare", "run")
@@ -124,10 +117,3 @@ def with_mappings(options: CompareOptions, files: Collection[Path]) -> CompareOp
         mapping=sections.get("data", [None])[0],
         parts=tuple(part.with_mappings(sections) for part in options.parts),
     )
-
-
-def refuse_without_target(config: pytest.Config, parts: Collection[type[PartOptions]]) -> None:
-    """Raise OptionError where an option of a comparison is passed without one."""
-    option_fields.refuse_without(config, CompareOptions, "--msprobe-compare PATH")
-    for part in parts:
-        option_fields.refuse_without(config, part, "--msprobe-compare PATH")

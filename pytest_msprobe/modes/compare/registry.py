@@ -65,7 +65,7 @@ class SharedNames(Protocol):
 
 
 class MergedRuns(Protocol):
-    """What reads the layouts of runs, and merges their ranks by them."""
+    """Reader of the layouts of runs, which merges their ranks by them."""
 
     def parse_layout(self, flag: str, text: str, folder: Path, /) -> Layout:
         """Read a layout as a user gives it to an option. Raises OptionError."""
@@ -92,14 +92,14 @@ ReadTransformations: TypeAlias = "Callable[[CompareOptions, pytest.Config | None
 class ComparisonRegistry:
     """The parts of comparisons by name; those of this package's extensions are there from the beginning."""
 
-    def __init__(self, *, at_start: bool = False) -> None:
+    def __init__(self) -> None:
         self.options: list[type[PartOptions]] = []
         self.kinds: dict[str, ComparisonKind] = {}
         self.names: OpenNames | None = None
         self.transformations: ReadTransformations | None = None
         self.merged_runs: MergedRuns | None = None
         self.drawing: Drawing | None = None
-        register("pytest_msprobe_register_comparisons", self, at_start=at_start)
+        register("pytest_msprobe_register_comparisons", self)
 
     def add_options(self, options: type[PartOptions]) -> None:
         """Add the options of a part: a frozen dataclass."""
@@ -138,11 +138,11 @@ class ComparisonRegistry:
         Raises OptionError where no part has a field of a name.
         """
         values = {name: value for name, value in values.items() if value is not None}
-        known = [{field.name for field in fields(part)} for part in self.options]  # type: ignore[arg-type]
+        fields_of_parts = [{field.name for field in fields(part)} for part in self.options]  # type: ignore[arg-type]
         for name in values:
-            if not any(name in names for names in known):
+            if not any(name in names for names in fields_of_parts):
                 raise OptionError(f"{name}: no extension that understands it is there", remedy="leave it out")
         return tuple(
             part(**{name: value for name, value in values.items() if name in names})
-            for part, names in zip(self.options, known, strict=True)
+            for part, names in zip(self.options, fields_of_parts, strict=True)
         )

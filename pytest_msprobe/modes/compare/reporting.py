@@ -159,16 +159,16 @@ def write_page_of(
     """Write the page of compared dumps; ``count`` is the number of calls. Raises OSError where the disk refuses."""
     from pytest_msprobe.modes.compare.reports.html import write_html
 
-    found: list[ComparedCall] = []
+    with_settings: list[ComparedCall] = []
     target, golden = _shared([pair.target.path for pair in pairs]), _shared([pair.golden.path for pair in pairs])
     both = _shared([target, golden])
     write_html(
         path,
-        _with_settings(calls, found),
+        _with_settings(calls, with_settings),
         title=f"{_below(target, both)} against {_below(golden, both)}",
         about=f"{counted(count, 'call')} compared by policy {policy}",
         pairs=[place_words(pair) for pair in pairs],
-        notes=chain(_notes(pairs), _setting_notes(pairs, found)),
+        notes=chain(_notes(pairs), _setting_notes(pairs, with_settings)),
         limits=pairs[0].policy.rule.scaled_limits,
         graphs=graphs,
         metrics=tuple(pairs[0].metrics),
@@ -183,18 +183,18 @@ def _notes(pairs: Sequence[DumpPair]) -> Iterator[str]:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
 
 
-def _with_settings(calls: Iterable[ComparedCall], found: list[ComparedCall]) -> Iterator[ComparedCall]:
+def _with_settings(calls: Iterable[ComparedCall], with_settings: list[ComparedCall]) -> Iterator[ComparedCall]:
     """Yield calls, and keep those whose settings differ."""
     for call in calls:
         if call.has_settings:
-            found.append(call)
+            with_settings.append(call)
         yield call
 
 
-def _setting_notes(pairs: Sequence[DumpPair], found: Sequence[ComparedCall]) -> Iterator[str]:
+def _setting_notes(pairs: Sequence[DumpPair], calls: Sequence[ComparedCall]) -> Iterator[str]:
     for pair in pairs:
         where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
-        own = [call for call in found if call.pair == pair.index]
+        own = [call for call in calls if call.pair == pair.index]
         yield from (f"{where}{line}" for line in setting_lines(own, _SETTINGS_SHOWN))
 
 

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.reader import Dump, open_dump
 
 
 class Layout(Protocol):
-    """How the ranks of a run hold one model together, so that they are compared as one run."""
+    """Layout of a model over the ranks of a run, so that they are compared as one run."""
 
     def runs_of(self, dumps: Sequence[Path]) -> list[Path]:
         """Return the dump of the first rank of each run. Raises DumpError where ranks do not fit."""

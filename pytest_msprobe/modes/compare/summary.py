@@ -115,9 +115,9 @@ class CompareSummary:
             own = [call for call in calls if _kind(pair, call) == kind]
             if own:
                 first = own[0]
-                given = pair.given(first)
-                yield f"{where}first {kind}: {given.headline or _finding(first)}"
-                yield from (f"    {line}" for line in _place(first, given))
+                inputs = pair.given(first)
+                yield f"{where}first {kind}: {inputs.headline or _finding(first)}"
+                yield from (f"    {line}" for line in _place(first, inputs))
                 if first.outcome == "warn":
                     failing = next((call for call in own if call.outcome == "fail"), None)
                     if failing is not None:
@@ -128,8 +128,8 @@ class CompareSummary:
 
     def _of_values(self) -> Iterator[str]:
         """Return which values were left out, or compared in part."""
-        for note, found in self._notes.items():
-            yield f"{counted(len(found), 'value')} {note}: {listed(sorted(found), _SHOWN)}"
+        for note, names in self._notes.items():
+            yield f"{counted(len(names), 'value')} {note}: {listed(sorted(names), _SHOWN)}"
 
     def _not_required(self) -> Iterator[str]:
         """Return what a policy requires of metrics that these dumps do not have."""
@@ -152,8 +152,8 @@ class CompareSummary:
         values: dict[tuple[int, str], list[str]] = defaultdict(list)
         for note in (note for pair in self._pairs for note in pair.notes):
             values[note.place, note.words].append(note.value)
-        for (_, words), found in sorted(values.items()):
-            yield f"{words}: {listed(list(dict.fromkeys(found)), _SHOWN)}"
+        for (_, words), names in sorted(values.items()):
+            yield f"{words}: {listed(list(dict.fromkeys(names)), _SHOWN)}"
 
     def _unused(self) -> Iterator[str]:
         unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))
@@ -232,24 +232,24 @@ def place_words(pair: DumpPair) -> str:
 
 
 def _finding(call: ComparedCall) -> str:
-    found = [row for row in call.rows if row.outcome == call.outcome]
-    if not found:
+    rows = [row for row in call.rows if row.outcome == call.outcome]
+    if not rows:
         return f"{call.record} ({call.reason})"
-    worst = max(found, key=lambda row: (row.group == "output", row.metrics.get(SCALED_ERROR, 0.0)))
+    worst = max(rows, key=lambda row: (row.group == "output", row.metrics.get(SCALED_ERROR, 0.0)))
     return f"{call.record} ({worst.place}: {'; '.join([worst.messages[-1], *worst.transformed])})"
 
 
-def _place(call: ComparedCall, given: Given) -> Iterator[str]:
+def _place(call: ComparedCall, inputs: Given) -> Iterator[str]:
     settings = [row.setting for row in call.rows if row.setting]
     if settings:
         yield f"set otherwise: {listed(settings, _SHOWN)}"
     entering = [
         f"{row.place} ({row.messages[-1]})"
         for row in call.rows
-        if row.group == "input" and row.differs and not row.setting and row.messages[-1] not in given.headline
+        if row.group == "input" and row.differs and not row.setting and row.messages[-1] not in inputs.headline
     ]
-    if given.more_weights:
-        yield f"weights that differ, too: {listed(given.more_weights, _SHOWN)}"
+    if inputs.more_weights:
+        yield f"weights that differ, too: {listed(inputs.more_weights, _SHOWN)}"
     if entering:
         yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
     yield from _where(call)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
-from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
-from pytest_msprobe.reports.check_page.run_notes import notes_of
+from pytest_msprobe.reports.check_page.rows import AboutRun, CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
 from pytest_msprobe.reports.history.item_histories import ItemHistories
 from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
@@ -42,12 +41,18 @@ def _run(run: RunFacts) -> dict[str, Any]:
         "devices": list(dict.fromkeys(description for _, description, _ in starts)),
         "modes": list(dict.fromkeys(modes for *_, modes in starts)),
         "settings": dict(run.settings),
-        "notes": run.notes,
+        "notes": run.about.notes,
+        "rerunTitle": run.about.rerun_title,
     }
 
 
-def write_page_of_journals(path: Path, runs: Sequence[WholeRun], earlier: EarlierRuns | None = None) -> None:
-    """Write the page of what several runs, or one, have finished. Raises OSError where the disk refuses."""
+def write_page_of_journals(
+    path: Path, runs: Sequence[WholeRun], earlier: EarlierRuns | None, about: Callable[[Journal], AboutRun]
+) -> None:
+    """Write the page of what several runs, or one, have finished; ``about`` says what its head has of each.
+
+    Raises OSError where the disk refuses.
+    """
     rows, histories = Rows(), None if earlier is None else ItemHistories(earlier)
     for place, run in enumerate(runs):
         labels = label(run.journal.dumps)
@@ -57,7 +62,7 @@ def write_page_of_journals(path: Path, runs: Sequence[WholeRun], earlier: Earlie
             rows.add(checked)
             if histories is not None:
                 histories.add(checked.key, checked.result)
-    write_verdicts_page(path, [_facts(run) for run in runs], rows, histories)
+    write_verdicts_page(path, [_facts(run, about) for run in runs], rows, histories)
 
 
 def _checked(
@@ -71,7 +76,6 @@ def _checked(
     return CheckedRecord(run, entry.result, labels[dump], entry.device, words, chosen, key)
 
 
-def _facts(run: WholeRun) -> RunFacts:
-    return RunFacts(
-        run.name, f"{run.began:%Y-%m-%d %H:%M}", run.journal.starts, run.journal.header.settings, notes_of(run)
-    )
+def _facts(run: WholeRun, about: Callable[[Journal], AboutRun]) -> RunFacts:
+    journal = run.journal
+    return RunFacts(run.name, f"{run.began:%Y-%m-%d %H:%M}", journal.starts, journal.header.settings, about(journal))

@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -94,15 +94,26 @@ def _input(each: InputStatistics) -> list[Any]:
     return [each.path, dtype, list(each.shape), *map(page_number, numbers), each.not_finite]
 
 
+class AboutRun(NamedTuple):
+    """Sentences of the page on a run of some kind, and the title of the command that runs a record again."""
+
+    notes: Sequence[str] = ()
+    rerun_title: str = "Run this record alone"
+
+
+#: Of a run that judges the records of a dump there is no more to say.
+OF_DUMPS: Final = AboutRun()
+
+
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """One run: when it began, what it ran on, how it judged, and sentences on it."""
+    """One run: when it began, what it ran on, how it judged, and what is said of it by its kind."""
 
     name: str
     began: str
     starts: Sequence[Start]
     settings: Mapping[str, str]
-    notes: Sequence[str] = ()
+    about: AboutRun = OF_DUMPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _IN_WORDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a record was before: in few words, and what that makes of what it is."""
+    """Earlier state of a record: in few words, and what that makes of what it is."""
 
     words: str
     change: Change

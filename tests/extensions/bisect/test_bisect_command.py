@@ -291,3 +291,9 @@ def test_a_process_without_a_sitecustomize_of_its_own_starts_in_silence(tmp_path
 def test_a_process_outside_of_a_bisection_is_left_alone(tmp_path):
     done = started(tmp_path, "import sys; print(type(sys.meta_path[0]).__name__)", **{VARIABLE: ""})
     assert "_Frameworks" not in done.stdout
+
+
+def test_an_unknown_precision_is_answered_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bisect", "--to", "flaot32", "x"])
+    assert "--to 'flaot32': not one of float32, float64, cpu; did you mean 'float32'?" in capsys.readouterr().err

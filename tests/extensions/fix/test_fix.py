@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
@@ -314,3 +315,10 @@ def test_a_call_of_which_it_cannot_be_known_whether_it_is_named_runs_as_it_is(mo
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
     assert "observing it raised OSError" in str(fixed)
+
+
+def test_what_is_traced_is_not_fixed():
+    x = torch.ones(4, 8)
+    with fix("*", to="float64") as fixed:
+        make_fx(lambda y: (torch.relu(y) * 2).sum())(x)
+    assert (fixed.raised, fixed.left) == ({}, {})

@@ -270,3 +270,9 @@ class TestWhatIsRefused:
         assert main(["graph", str(tmp_path), "-o", str(tmp_path / "graphs")]) == 2
         assert "construct.json: names no module of any record" in capsys.readouterr().err
         assert not list((tmp_path / "graphs").iterdir())
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["graph", "--format", "zip", "dump"])
+    assert "--format 'zip': not one of db, json\n" in capsys.readouterr().err

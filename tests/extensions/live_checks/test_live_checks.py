@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import msprobe_hooks
 import pytest_msprobe
@@ -345,3 +346,12 @@ def test_at_most_ten_of_what_was_never_judged_are_named() -> None:
     (line,) = [line for line in str(checks).splitlines() if "never judged" in line]
     assert line.count("Torch.") == 10
     assert line.endswith(f", and {len(checks.never_judged) - 10} more")
+
+
+def test_what_is_traced_is_left_out_of_live_checks():
+    x = torch.ones(4, 8)
+    with pytest_msprobe.live() as checks:
+        torch.sigmoid(x)
+        make_fx(lambda y: (torch.relu(y) * 2).sum())(x)
+    assert checks.counts["pass"] == 1
+    assert list(checks.left_out) == ["a compiler or tracer of torch makes the call"]

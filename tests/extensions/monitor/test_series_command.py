@@ -51,3 +51,11 @@ def test_what_cannot_be_converted_is_one_line(
     error = capsys.readouterr().err
     assert problem in error
     assert len(error.splitlines()) == 1
+
+
+def test_an_unknown_command_of_msprobe_is_answered_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["msprobe", "seires"])
+    assert "; did you mean 'series'?\n" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.cann.agreement import assert_agrees
 from tests.support.cann.example_call import Call
 from tests.support.cann.examples import all_examples
 from tests.support.cann.operators import independent, independent_definition
+from tests.support.npu.torch_npu_operators import read_extract
 
 # What is drawn agrees in its law alone.
 EXAMPLES = {name: (operator, make) for operator, name, make in all_examples() if op_info(operator).random is None}
@@ -27,6 +29,11 @@ def test_each_independent_definition_has_an_example_or_is_that_of_a_part_or_a_gr
     tried = {operator for operator, _, _ in all_examples()}
     others = {name for name in independent() if not name.endswith(("_backward", "_grad"))}
     assert others - tried == {"_npu_ciou", "npu_dropout_gen_mask"}
+
+
+@pytest.mark.parametrize("operator", sorted(independent().keys() & read_extract().keys()))
+def test_an_independent_definition_repeats_no_signature_of_the_schemas(operator: str) -> None:
+    assert inspect.signature(independent_definition(operator)).parameters.keys() <= {"args", "kwargs"}
 
 
 def test_a_card_computes_by_the_golden_definition_what_has_no_numbers_of_its_own() -> None:

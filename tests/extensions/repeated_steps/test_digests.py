@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from msprobe_hooks.extensions.repeated_steps.differing_call import digest, named_digests
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallDigests, digest, named_digests
 
 
 def number(tensor: Tensor) -> int:
@@ -53,3 +54,11 @@ def test_a_dense_tensor_is_read_in_the_order_of_its_memory() -> None:
 def test_what_has_no_values_is_left_out() -> None:
     named = {"meta": torch.ones(2, device="meta"), "sparse": torch.ones(2).to_sparse(), "empty": torch.ones(0)}
     assert named_digests(named.items()) == {"empty": 0}
+
+
+def test_what_is_traced_is_no_call_of_a_repeated_step():
+    x = torch.ones(4, 8)
+    with CallDigests() as digests:
+        make_fx(lambda y: (torch.relu(y) * 2).sum(), tracing_mode="fake")(x)
+        torch.sigmoid(x)
+    assert digests.operators == [torch.ops.aten.sigmoid.default]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import io
 import pickle
 import warnings
@@ -13,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from msprobe_hooks import record, watch
+from msprobe_hooks import record
 from tests.support.trainings.instruments import INSTRUMENTS
 
 X = torch.ones(2, 4)
@@ -54,44 +53,6 @@ def test_the_calls_of_a_copy_are_not_recorded_under_the_names_of_the_model(tmp_p
         "Module.0.Linear.forward.0",
         "Module.2.Linear.forward.0",
     ]
-
-
-def test_the_activations_of_a_copy_are_not_monitored_as_those_of_the_model(tmp_path):
-    net = model()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with watch(net, optimizer, tmp_path, what=["activations"], statistics=["max"]):
-        average = copy.deepcopy(net)
-        net(X).sum().backward()
-        average(X)
-        optimizer.step()
-    (file,) = tmp_path.glob("*/actv_*.csv")
-    rows = [*csv.DictReader(file.read_text().splitlines())]
-    assert {row["micro_step"] for row in rows} == {"0"}
-    assert len(rows) == len({row["name"] for row in rows})
-
-
-class Around:
-    """An optimizer around another one, which calls no hooks."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer, self.steps = optimizer, 0
-
-    def step(self) -> None:
-        self.steps += 1
-        self.optimizer.step()
-
-
-@pytest.mark.parametrize("is_replaced", [False, True])
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_the_copy_of_a_watched_optimizer_steps_itself(tmp_path, copied, is_replaced):
-    net = model()
-    around = Around(torch.optim.SGD(net.parameters(), lr=0.1))
-    if is_replaced:
-        around.step = around.step
-    with watch(net, around, tmp_path):
-        other = copied(around)
-        other.step()
-    assert (around.steps, other.steps) == (0, 1)
 
 
 def test_a_saved_variable_is_pickled_without_a_warning(tmp_path):

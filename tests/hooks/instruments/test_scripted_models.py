@@ -4,43 +4,19 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from msprobe_hooks import feed, record
+from msprobe_hooks import record
 from tests.support.trainings.instruments import INSTRUMENTS
+from tests.support.trainings.residual import model
 
 # Torch warns of it from some version on.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 
 X = torch.ones(2, 4)
-
-
-class Residual(nn.Module):
-    """A module with a constant, a submodule and a method of its own."""
-
-    __constants__ = ("scale",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = 2
-        self.inner = nn.Linear(4, 4)
-
-    @torch.jit.export
-    def scaled(self, x: Tensor) -> Tensor:
-        return x * self.scale
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.scaled(self.inner(x))
-
-
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(Residual(), nn.ReLU(), nn.Linear(4, 1))
 
 
 def doubled(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
@@ -100,42 +76,3 @@ def test_a_copy_is_scripted(tmp_path, copied):
     with record(tmp_path / "d", "L0", model=net):
         other = copied(copied(net))
         assert torch.equal(torch.jit.script(other)(X), other(X))
-
-
-RESTORED = """
-import sys
-import torch
-from torch.jit import _recursive
-from msprobe_hooks import record, watch
-
-def codes():
-    return [_recursive.infer_concrete_type_builder.__code__, _recursive.get_hook_stubs.__code__]
-
-original = codes()
-net = torch.nn.Linear(4, 1)
-watched = watch(net, torch.optim.SGD(net.parameters(), lr=0.1), f"{sys.argv[1]}/watched")
-with record(f"{sys.argv[1]}/recorded", "L0", model=net):
-    watched.__enter__()
-during = codes()
-watched.__exit__(None, None, None)
-print(during == original, codes() == original)
-"""
-
-
-def test_a_scripted_model_runs_where_the_model_is_not_given(tmp_path, capsys):
-    net = model()
-    scripted = torch.jit.script(net)
-    with torch.no_grad():
-        with record(tmp_path / "d", "mix", task="tensor", model=net):
-            expected = net(X)
-        with feed(tmp_path / "d", ["*"], step=0):
-            assert torch.equal(scripted(X), expected)
-            assert torch.equal(net(X), expected)
-    assert "not fed" not in capsys.readouterr().err
-
-
-@pytest.mark.slow  # a process that loads torch
-def test_functions_of_torch_are_restored_when_the_last_instrument_ends(tmp_path):
-    # Other tests leave instruments that end with the process.
-    run = subprocess.run([sys.executable, "-c", RESTORED, tmp_path], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["False", "True"]

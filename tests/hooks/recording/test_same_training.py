@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks import ConfigError, PrecisionDebugger
-from msprobe_hooks.extensions.free_benchmark import config as free_benchmark
-from msprobe_hooks.extensions.monitor.grad_probe import probe as grad_probe
+from msprobe_hooks.extensions import implementations
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import LEVELS, TASKS, settings
 from msprobe_hooks.recording.session import Session
@@ -122,12 +121,12 @@ def debugger() -> Iterator[type[PrecisionDebugger]]:
         PrecisionDebugger._instance._finish()
 
 
-@pytest.mark.parametrize("task", [free_benchmark.TASK, grad_probe.TASK])
+@pytest.mark.parametrize("task", [task for tasks in implementations("TASKS") for task in tasks])
 def test_a_step_under_an_instrument_has_the_bits_of_a_plain_one(tmp_path, plain, debugger, capsys, task):
     seed()
     training = Training()
     debug = debugger(dump_path=tmp_path / "d", task=task)
-    if task == grad_probe.TASK:
+    if task == "grad_probe":
         debug.monitor(training.model)
     debug.start(training.model)
     loss = training.step()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Callable
 
@@ -12,9 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import pytest_msprobe
-from msprobe_hooks import fix, record, watch
-from msprobe_hooks.extensions.repeated_steps.differing_call import CallDigests
+from msprobe_hooks import record
 from tests.support.requirements import require
 
 X = torch.ones(4, 8)
@@ -132,37 +129,3 @@ def test_modules_that_are_traced_are_counted_where_nothing_else_is_recorded(tmp_
     with record(tmp_path / "d", "L0", model=net):
         make_fx(net)(X)
     assert "nothing was recorded: a compiler or tracer of torch made all of 3 calls" in caplog.text
-
-
-def test_what_is_traced_is_not_monitored(tmp_path):
-    net = model()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with watch(net, optimizer, tmp_path, what=["activations"]):
-        make_fx(lambda x: net(x))(2 * X)
-        net(X).sum().backward()
-        optimizer.step()
-    (file,) = tmp_path.glob("*/actv_*.csv")
-    rows = [*csv.DictReader(file.read_text().splitlines())]
-    assert {row["micro_step"] for row in rows} == {"0"}
-    assert len(rows) == len({row["name"] for row in rows})
-
-
-def test_what_is_traced_is_left_out_of_live_checks():
-    with pytest_msprobe.live() as checks:
-        torch.sigmoid(X)
-        make_fx(computed)(X)
-    assert checks.counts["pass"] == 1
-    assert list(checks.left_out) == ["a compiler or tracer of torch makes the call"]
-
-
-def test_what_is_traced_is_not_fixed():
-    with fix("*", to="float64") as fixed:
-        make_fx(computed)(X)
-    assert (fixed.raised, fixed.left) == ({}, {})
-
-
-def test_what_is_traced_is_no_call_of_a_repeated_step():
-    with CallDigests() as digests:
-        make_fx(computed, tracing_mode="fake")(X)
-        torch.sigmoid(X)
-    assert digests.operators == [torch.ops.aten.sigmoid.default]

@@ -74,3 +74,11 @@ def test_the_command_writes_a_page_of_several_journals(tmp_path: Path, capsys: p
     assert data["runs"][0]["modes"] == ["HF32 matmul off, deterministic on"]
     assert words_of(data, "rerun") == [["pytest", "--msprobe-dump=<dump>::<record>", "--msprobe-device", "npu:3"]] * 2
     assert words_of(data, "chosen") == ["/data/run/dump.json::"] * 2
+
+
+def test_the_head_of_a_page_says_nothing_special_of_a_check_of_a_dump(tmp_path: Path) -> None:
+    journal = write_journal(tmp_path / "run.jsonl", make_judged("Torch.add.0.forward", "pass"))
+    assert main(["report", str(journal), "--html", str(tmp_path / "page.html")]) == 0
+
+    (run,) = page_data(tmp_path / "page.html")["runs"]
+    assert (run["notes"], run["rerunTitle"]) == ([], "Run this record alone")

@@ -9,7 +9,6 @@ import msgspec
 
 from msprobe_hooks.dump.communication.jsonl import Step
 from msprobe_hooks.dump.reader import Dump
-from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis
 from tests.support.dumps import dump_files as dumps
 from tests.support.dumps.dump_files import Json
 
@@ -39,8 +38,3 @@ def dump(records: Json, folder: str | Path = "rank0") -> Dump:
 def step(*ranks: Json) -> Step:
     """Return a step whose ranks 0, 1 ... recorded these."""
     return Step(Path("step0"), {i: dump(records, f"step0/rank{i}") for i, records in enumerate(ranks)})
-
-
-def first_culprits(analysis: Analysis) -> list[tuple[int, str]]:
-    """Return rank and name of each."""
-    return [(culprit.rank, culprit.name) for culprit in analysis.culprits]

@@ -14,19 +14,11 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+import msprobe_hooks
 import pytest_msprobe
-from msprobe_hooks import (
-    PrecisionDebugger,
-    TrainerMon,
-    feed,
-    fix,
-    record,
-    replay_step,
-    watch,
-    write_environment,
-    write_weights,
-)
-from msprobe_hooks.extensions.monitor.watch.trainer_mon import OUTPUT_VARIABLE
+from msprobe_hooks import PrecisionDebugger, record
+from msprobe_hooks.extensions import extensions as extensions_of_hooks
+from pytest_msprobe.extensions import extensions
 from tests.support.trainings.probing import finish
 
 #: Runs a forward and backward pass under the instrument.
@@ -48,7 +40,7 @@ def _record(level: str, folder: Path, model: nn.Module, _: object, **options: An
 @contextmanager
 def _watch(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Run]:
     everything = ("activations", "activation_gradients", "gradients", "parameters", "structure", "stacks")
-    with watch(model, optimizer, folder / "watched", what=everything):
+    with msprobe_hooks.watch(model, optimizer, folder / "watched", what=everything):
         yield _as_it_is
 
 
@@ -57,8 +49,8 @@ def _trainer_mon(folder: Path, model: nn.Module, optimizer: torch.optim.Optimize
     path = folder / "monitor.json"
     everything = ("xy_distribution", "wg_distribution", "mv_distribution", "param_distribution", "print_struct")
     path.write_text(json.dumps({**dict.fromkeys(everything, True), "ops": ["norm", "min"]}))
-    with patch.dict(os.environ, {OUTPUT_VARIABLE: str(folder / "monitored")}):
-        monitor = TrainerMon(path)
+    with patch.dict(os.environ, {"MONITOR_OUTPUT_DIR": str(folder / "monitored")}):
+        monitor = msprobe_hooks.TrainerMon(path)
     monitor.set_monitor(model, optimizer=optimizer)
     try:
         yield _as_it_is
@@ -97,19 +89,19 @@ def _grad_probe(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 def _feed(folder: Path, model: nn.Module, _: object) -> Iterator[Run]:
     with record(folder / "fed", "mix", task="tensor", model=model), torch.no_grad():
         model(torch.ones(2, 4))
-    with feed(folder / "fed", ["*"], model=model, step=0):
+    with msprobe_hooks.feed(folder / "fed", ["*"], model=model, step=0):
         yield _as_it_is
 
 
 @contextmanager
 def _fix(_: Path, __: nn.Module, ___: object) -> Iterator[Run]:
-    with fix("linear", "relu", to="float64"):
+    with msprobe_hooks.fix("linear", "relu", to="float64"):
         yield _as_it_is
 
 
 @contextmanager
 def _environment(folder: Path, model: nn.Module, _: object) -> Iterator[Run]:
-    write_environment(folder / "environment", model)
+    msprobe_hooks.write_environment(folder / "environment", model)
     yield _as_it_is
     # It looks at what the program draws until the model is called.
     with torch.no_grad():
@@ -119,13 +111,13 @@ def _environment(folder: Path, model: nn.Module, _: object) -> Iterator[Run]:
 @contextmanager
 def _weights(folder: Path, model: nn.Module, _: object) -> Iterator[Run]:
     for what in ("digest", "statistics", "tensors"):
-        write_weights(model, folder / what, what)
+        msprobe_hooks.write_weights(model, folder / what, what)
     yield _as_it_is
 
 
 @contextmanager
 def _repeated_steps(folder: Path, model: nn.Module, _: object) -> Iterator[Run]:
-    yield replay_step(model, every=1, folder=folder / "repeats")
+    yield msprobe_hooks.replay_step(model, every=1, folder=folder / "repeats")
 
 
 @contextmanager
@@ -134,8 +126,8 @@ def _live(folder: Path, _: nn.Module, __: object) -> Iterator[Run]:
         yield _as_it_is
 
 
-#: By what a test is called.
-INSTRUMENTS: dict[str, Instrument] = {
+#: Instruments of the core, by what a test is called.
+_OF_THE_CORE: dict[str, Instrument] = {
     "record L0": partial(_record, "L0"),
     "record L1": partial(_record, "L1"),
     "record mix": partial(_record, "mix"),
@@ -144,15 +136,22 @@ INSTRUMENTS: dict[str, Instrument] = {
     "record md5": partial(_record, "mix", summary_mode="md5"),
     "record xor": partial(_record, "mix", summary_mode="xor"),
     "record aten": partial(_record, "aten", task="tensor"),
-    "overflow check": partial(_record, "mix", task="overflow_check"),
-    "watch": _watch,
-    "trainer monitor": _trainer_mon,
-    "free benchmark": _free_benchmark,
-    "gradient probe": _grad_probe,
-    "feed": _feed,
-    "fix": _fix,
-    "environment": _environment,
-    "weights": _weights,
-    "repeated steps": _repeated_steps,
-    "live": _live,
+}
+#: Instruments of extensions, by the names of both.
+_OF_EXTENSIONS: dict[tuple[str, str], Instrument] = {
+    ("overflow", "overflow check"): partial(_record, "mix", task="overflow_check"),
+    ("monitor", "watch"): _watch,
+    ("monitor", "trainer monitor"): _trainer_mon,
+    ("free_benchmark", "free benchmark"): _free_benchmark,
+    ("monitor", "gradient probe"): _grad_probe,
+    ("feed", "feed"): _feed,
+    ("fix", "fix"): _fix,
+    ("environment", "environment"): _environment,
+    ("checkpoint", "weights"): _weights,
+    ("repeated_steps", "repeated steps"): _repeated_steps,
+    ("live_checks", "live"): _live,
+}
+_INSTALLED = {*extensions(), *extensions_of_hooks()}
+INSTRUMENTS = _OF_THE_CORE | {
+    name: instrument for (extension, name), instrument in _OF_EXTENSIONS.items() if extension in _INSTALLED
 }

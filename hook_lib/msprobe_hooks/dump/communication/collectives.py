@@ -201,7 +201,7 @@ def operation_of(api: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Communicated:
-    """What a record of communication says, its arguments by name: ``before`` the call and ``after`` it.
+    """Arguments of a recorded communication, by name: ``before`` the call and ``after`` it.
 
     Most collectives write to their arguments; ``returned`` is what those of MindSpore's ``comm_func`` return instead.
     ``after`` is empty where the call has not returned.

@@ -42,7 +42,7 @@ Event = Literal["began", "launched", "ended", "raised"]
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What happened to a call, by the name of its record; ``time`` is in seconds since 1970.
+    """Event of a call, by the name of its record; ``time`` is in seconds since 1970.
 
     Where a call began there are its arguments, as in a record but for the values of tensors.
     """

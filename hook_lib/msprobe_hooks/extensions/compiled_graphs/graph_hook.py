@@ -173,7 +173,7 @@ class CompiledSession(TorchSession):
 
 @dataclass(frozen=True, slots=True)
 class _Recorders:
-    """Where kernels are recorded, and what their operators compute uncompiled; ``notes`` are counts by reason."""
+    """Recorders of kernels, and of what their operators compute uncompiled; ``notes`` are counts by reason."""
 
     compiled: TorchRecorder
     golden: TorchRecorder | None

@@ -41,7 +41,7 @@ class Counter(Protocol):
 
 
 class Training(Protocol):
-    """What only a framework knows of a training."""
+    """Facts of a training that only a framework knows."""
 
     def counter(self, counts: RandomCounts) -> Counter:
         """Return what counts the framework's own random functions."""

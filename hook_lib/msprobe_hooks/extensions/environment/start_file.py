@@ -33,7 +33,7 @@ class TensorFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RandomCalls(msgspec.Struct):
-    """How often a random function was called on a stack, whose frames are in words, from the outermost in."""
+    """Number of calls of a random function on a stack, whose frames are in words, from the outermost in."""
 
     stack: list[str]
     count: int = 1

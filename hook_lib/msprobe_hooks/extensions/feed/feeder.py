@@ -288,7 +288,7 @@ def _kind(dtype: str) -> str:
 
 @dataclass(slots=True)
 class Fed:
-    """What came of feeding.
+    """Outcome of feeding.
 
     ``calls`` counts the fed calls by the module's path; ``kept`` says what the program kept of its own, and why, each
     with how often; ``converted`` counts tensors that had another dtype in the dump; ``differences`` has, by place, how

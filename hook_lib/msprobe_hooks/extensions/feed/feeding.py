@@ -23,7 +23,7 @@ _KEYS = ("path", "modules", "step", "rank", "dump_after_load")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What ``load`` asks for: inputs for ``modules`` from ``path``, in some steps and ranks, None for all.
+    """Request of ``load``: inputs for ``modules`` from ``path``, in some steps and ranks, None for all.
 
     Where ``is_recorded`` is false, the calls are fed and nothing is recorded.
     """

@@ -52,7 +52,7 @@ _SHOWN = 10
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which calls of each process are raised, by process; None where all are only to be listed.
+    """Calls of each process that are raised, by process; None where all are only to be listed.
 
     ``tells_stacks`` has a process write the stack of each call that it raises. ``custom_op_namespaces`` are libraries
     whose operators can be raised.
@@ -194,7 +194,7 @@ class Names:
 
 @dataclass(slots=True)
 class Fixed:
-    """What came of fixing, counted by API: calls ``raised``, and calls that ran as they were, with the reason.
+    """Outcome of fixing, counted by API: calls ``raised``, and calls that ran as they were, with the reason.
 
     ``unmet`` are the names of which no call was seen, ``seen`` the APIs that were; both are known at the end.
     """

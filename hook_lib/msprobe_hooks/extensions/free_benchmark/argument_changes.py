@@ -148,7 +148,7 @@ Output = tuple[int | None, Any]
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far one output deviates.
+    """Deviation of one output.
 
     ``index`` is its place among several, ``dtype`` and ``shape`` are the original's, empty for Python numbers.
     ``ratio`` is the largest quotient of the two results, 1.0 or more, and ``threshold`` the largest allowed; both are
@@ -179,7 +179,7 @@ def outputs_of(result: Any, index: int | None = None) -> Iterator[Output]:
 
 
 class Judging(ABC):
-    """What a framework says of its tensors."""
+    """Operations of a framework on its tensors that judging needs."""
 
     tensor_class: ClassVar[type]
 

@@ -349,7 +349,7 @@ class _Preheat:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How msprobe writes a table of a framework: its columns, the symbol of a change of sign, and shapes in words."""
+    """Form of msprobe's table of a framework: its columns, the symbol of a change of sign, and shapes in words."""
 
     header: tuple[str, ...]
     sign_flip: str | float

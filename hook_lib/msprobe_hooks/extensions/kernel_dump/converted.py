@@ -36,7 +36,7 @@ from msprobe_hooks.errors import DumpError
 
 
 class _Execution(NamedTuple):
-    """What the files of one execution share, in the order of executions."""
+    """Common parts of one execution's files, in the order of executions."""
 
     time: int
     task: int

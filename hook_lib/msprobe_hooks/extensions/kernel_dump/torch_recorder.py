@@ -149,7 +149,7 @@ class DumpedBackward(ApiCall):
 
 
 class KernelLibrary(Protocol):
-    """What is used of ``torch_npu.npu``."""
+    """Part of ``torch_npu.npu`` that is used."""
 
     def synchronize(self) -> None:
         """Wait for what was started."""

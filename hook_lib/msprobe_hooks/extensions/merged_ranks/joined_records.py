@@ -310,7 +310,7 @@ def _around(former: Recorded, later: Recorded) -> Recorded:
 
 
 class _Names:
-    """What records of pieces are called in one process."""
+    """Names of the records of pieces in one process."""
 
     def __init__(self, ordered: Iterable[Recorded], *, chunks: bool) -> None:
         self._chunks = chunks

@@ -120,7 +120,7 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ParallelLayout:
-    """How one model is spread over ranks.
+    """Distribution of one model over ranks.
 
     ``tp`` ranks share each tensor, ``pp`` stages share the layers, each in ``vpp`` chunks; all other ranks are data
     parallel. ``order`` says how ranks are numbered, the fastest dimension first. Raises LayoutError.

@@ -38,9 +38,9 @@ class ParameterGradients(modules.ParameterGradients):
         """Register a function to call with the gradient of a parameter."""
         return parameter.register_hook(arrive)
 
-    def gradient(self, given: Tensor) -> Tensor:
+    def gradient(self, parameter: Tensor) -> Tensor:
         """Return what came, which is the gradient."""
-        return given
+        return parameter
 
     def in_order(self, arrived: dict[str, Any]) -> dict[str, Any]:
         """Return the gradients in the order of the cell's parameters."""

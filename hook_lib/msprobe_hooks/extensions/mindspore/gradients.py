@@ -126,7 +126,7 @@ def is_awaited(tensor: Tensor) -> bool:
 
 
 class Inputs(backward.Inputs):
-    """Where gradients leave a call."""
+    """Places where gradients leave a call."""
 
     __slots__ = ()
 
@@ -184,7 +184,7 @@ NO_PASS: Final = -1
 
 
 class MindSporeEngine:
-    """What distinguishes its backward passes, and when one ends."""
+    """Identity of its backward passes, and the end of one."""
 
     def running_pass(self) -> int:
         """Return the number of the engine's run."""

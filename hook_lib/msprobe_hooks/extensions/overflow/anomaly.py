@@ -32,7 +32,7 @@ JUMP = 100.0
 
 
 class AnomalyKind(Enum):
-    """What may be wrong with a record; the value is the level and what the user reads."""
+    """Kind of fault of a record; the value is the level and what the user reads."""
 
     ARISES = ("critical", "inf or nan in the output and none in the input")
     PASSES_ON = ("high", "inf or nan in the input and in the output")
@@ -285,5 +285,5 @@ def is_ignored(finding: Finding, name: str, rules: IgnoreRules) -> bool:
     return all(rule.covers(place) for place in (*finding.inputs, *finding.outputs))
 
 
-#: What is overwritten in part, beyond what `msprobe_hooks.dump.unread` knows of memory.
+#: What is overwritten in part, beyond what `msprobe_hooks.dump.effects` knows of memory.
 BUILT_IN: IgnoreRules = {"tensor.masked_fill_": IgnoreRule(inputs=frozenset({"0"}))}

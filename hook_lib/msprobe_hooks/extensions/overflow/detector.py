@@ -44,7 +44,7 @@ class State:
 
 
 class Stub:
-    """What is kept of a tensor: its memory for as long as it is held, then only where to find it while others keep it.
+    """Remains of a tensor: its memory for as long as it is held, then only where to find it while others keep it.
 
     ``state`` says which tensor it was, in which version; ``looks`` is what a framework needs to make one like it
     without values.
@@ -250,7 +250,7 @@ def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class RecordInProgress(Protocol):
-    """What describes tensors, and takes what is collected of them."""
+    """Description of tensors, which takes what is collected of them."""
 
     elements_class: ClassVar[type[Elements]]
 

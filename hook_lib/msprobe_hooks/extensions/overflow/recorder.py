@@ -363,7 +363,7 @@ _says_in_place = functools.cache(is_in_place)
 
 
 class _Thread(threading.local):
-    """What a thread saw last, and whose gradients it is being given."""
+    """Last observations of a thread, and the call whose gradients it is being given."""
 
     def __init__(self) -> None:
         self.last: Observed | None = None

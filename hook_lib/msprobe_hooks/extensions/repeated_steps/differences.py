@@ -59,7 +59,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What came of the repeated steps of one process: how many were watched, and what differs.
+    """Outcome of the repeated steps of one process: how many were watched, and what differs.
 
     ``undefined`` names operators with a result that is not compared, because they do not write to all of its memory.
     ``other_calls`` counts the steps whose passes make other calls from some place on, where no more are compared.

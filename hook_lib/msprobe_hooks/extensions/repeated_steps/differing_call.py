@@ -55,7 +55,7 @@ _COMMUNICATION: Final = ("c10d", "_c10d_functional")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
+    """Place where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
 
     module: str
     source: str

@@ -70,7 +70,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What kind of difference it is, in words, with the pass that is odd and the call if they are known."""
+    """Kind of a difference, in words, with the pass that is odd and the call if they are known."""
 
     kind: Kind
     reason: str

@@ -47,7 +47,7 @@ _SAME_SCALE, _CLEAR_MARGIN = 1e-3, 0.99
 
 
 class _NotInBlocksError(Exception):
-    """What blocks give does not say how the whole would be judged."""
+    """Blocks do not show how the whole would be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +91,21 @@ def _judged(
     targets = {part.path: part.target for part in parts}
     # Of outputs that equal golden no one asks for it.
     guessed = functools.cache(lambda path: mean_magnitude(targets[path]))
-    seen = _walked(trial, plan, direction, parts, guessed)
-    verdicts = {part.path: _clear(part, seen[part.path], guessed) for part in parts}
+    streamed = _walked(trial, plan, direction, parts, guessed)
+    verdicts = {part.path: _clear(part, streamed[part.path], guessed) for part in parts}
     open_parts = [part for part in parts if verdicts[part.path] is None]
     if open_parts:
-        exact = {part.path: seen[part.path].measured.golden_scale for part in open_parts}.__getitem__
+        exact = {part.path: streamed[part.path].measured.golden_scale for part in open_parts}.__getitem__
         cut = [part for part in open_parts if part.dim is not None]
-        again = seen | (_walked(trial, plan, direction, cut, exact, with_baseline=True) if cut else {})
+        again = streamed | (_walked(trial, plan, direction, cut, exact, with_baseline=True) if cut else {})
         sums = [part for part in open_parts if part.dim is None and part.standard.needs_baseline]
         if sums:
             let_in_baseline()
             _add_whole_baseline(trial, direction, sums, again)
         verdicts |= {part.path: _decided(part, again[part.path]) for part in open_parts}
-    found = [(part, verdict) for part in parts if (verdict := verdicts[part.path]) is not None]
-    results = [_result(part, verdict, seen[part.path]) for part, verdict in found]
-    return InBlocks(results, all(verdict.outcome == "pass" for _, verdict in found))
+    judged = [(part, verdict) for part in parts if (verdict := verdicts[part.path]) is not None]
+    results = [_result(part, verdict, streamed[part.path]) for part, verdict in judged]
+    return InBlocks(results, all(verdict.outcome == "pass" for _, verdict in judged))
 
 
 def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
@@ -113,10 +113,10 @@ def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     output = run.output
     if not _is_result(output, cut.result) or recorded not in ((), (str(output.dtype),)):
         raise _NotInBlocksError
-    found = {"output.0": (output, None if cut.is_reduced else cut.dim)}
-    found |= {f"changed.{path}": (run.arguments[path], cut.inputs[path]) for path in _judged_memory(trial, cut)}
+    results = {"output.0": (output, None if cut.is_reduced else cut.dim)}
+    results |= {f"changed.{path}": (run.arguments[path], cut.inputs[path]) for path in _judged_memory(trial, cut)}
     parts = []
-    for path, (result, dim) in found.items():
+    for path, (result, dim) in results.items():
         target = trial.device.get(result).detach()
         parts.append(Part(path, target, dim, select(target)))
     return parts
@@ -139,10 +139,10 @@ def _of_backward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     _judged_memory(trial, cut)
     if len(arriving) != 1 or not _is_result(arriving[0], cut.result):
         raise _NotInBlocksError
-    given, magnitude = dict(trial.subject.arguments.tensors()), functools.cache(lambda: _mean_of_all(arriving[0]))
+    inputs, magnitude = dict(trial.subject.arguments.tensors()), functools.cache(lambda: _mean_of_all(arriving[0]))
     parts = []
     for path, gradient in trial.target_gradients.items():
-        if not _is_result(gradient, tuple(given[path].shape)):
+        if not _is_result(gradient, tuple(inputs[path].shape)):
             raise _NotInBlocksError
         target = trial.device.get(gradient).detach()
         standard = select(target).for_gradients(magnitude)
@@ -172,12 +172,12 @@ def _walked(
     unequal: frozenset[str] = frozenset(),
 ) -> dict[str, StreamedOutput]:
     """Walk over all blocks. Results that are equal so far are not measured; those that cease to be are seen again."""
-    seen = {part.path: StreamedOutput(part, scale_of) for part in parts}
+    streamed = {part.path: StreamedOutput(part, scale_of) for part in parts}
     against_baseline = [
         part for part in parts if with_baseline and part.standard.needs_baseline and part.dim is not None
     ]
     for block in blocks(trial, plan, direction):
-        differing = _add(block, parts, seen, unequal, against_baseline)
+        differing = _add(block, parts, streamed, unequal, against_baseline)
         if differing is not None:
             # Its runs would stay while all blocks are seen again.
             del block
@@ -185,18 +185,20 @@ def _walked(
             return _walked(trial, plan, direction, parts, scale_of, with_baseline=with_baseline, unequal=again)
     for part in parts:
         if part.dim is None:
-            seen[part.path].add_sum()
+            streamed[part.path].add_sum()
     if direction == "backward":
-        samples = {path: torch.tensor([found.greatest], dtype=found.golden_dtype) for path, found in seen.items()}
+        samples = {
+            path: torch.tensor([output.greatest], dtype=output.golden_dtype) for path, output in streamed.items()
+        }
         if cancelled_gradients(samples, trial.grad_outputs.values()):
             raise _NotInBlocksError
-    return seen
+    return streamed
 
 
 def _add(
     block: BlockTrial,
     parts: Sequence[Part],
-    seen: Mapping[str, StreamedOutput],
+    streamed: Mapping[str, StreamedOutput],
     unequal: frozenset[str],
     against_baseline: Sequence[Part],
 ) -> str | None:
@@ -206,22 +208,22 @@ def _add(
     """
     golden = _present(block.of_golden(), parts)
     for part in parts:
-        if not seen[part.path].add(golden[part.path], block.start, is_equal=part.path not in unequal):
+        if not streamed[part.path].add(golden[part.path], block.start, is_equal=part.path not in unequal):
             return part.path
     if against_baseline and (baseline := block.of_baseline()) is not None:
         for part in against_baseline:
-            seen[part.path].add_baseline(baseline[part.path], golden[part.path], block.start)
+            streamed[part.path].add_baseline(baseline[part.path], golden[part.path], block.start)
     return None
 
 
-def _present(found: Tensors | None, parts: Sequence[Part]) -> Tensors:
-    if found is None or not found.keys() >= {part.path for part in parts}:
+def _present(tensors: Tensors | None, parts: Sequence[Part]) -> Tensors:
+    if tensors is None or not tensors.keys() >= {part.path for part in parts}:
         raise _NotInBlocksError
-    return found
+    return tensors
 
 
 def _add_whole_baseline(
-    trial: Trial, direction: Direction, parts: Sequence[Part], seen: Mapping[str, StreamedOutput]
+    trial: Trial, direction: Direction, parts: Sequence[Part], streamed: Mapping[str, StreamedOutput]
 ) -> None:
     """Measure what the baseline has for sums over blocks: its own, each block's rounded, would err more than a sum."""
     if direction == "forward":
@@ -231,30 +233,30 @@ def _add_whole_baseline(
     for part in parts:
         result = baseline.get(part.path)
         if result is not None:
-            seen[part.path].add_baseline(result.detach(), seen[part.path].sum, 0)
+            streamed[part.path].add_baseline(result.detach(), streamed[part.path].sum, 0)
 
 
-def _clear(part: Part, seen: StreamedOutput, guessed: ScaleOf) -> Verdict | None:
+def _clear(part: Part, streamed: StreamedOutput, guessed: ScaleOf) -> Verdict | None:
     """Return the verdict that passes whatever the exact magnitude is, close to the guessed one; None for any other."""
-    if seen.is_equal:
+    if streamed.is_equal:
         return exact_pass(part.standard)
-    scale = seen.measured.golden_scale
-    verdict = part.standard.settled(_numbers(seen.measured))
+    scale = streamed.measured.golden_scale
+    verdict = part.standard.settled(_numbers(streamed.measured))
     is_close = part.dim is None or abs(guessed(part.path) - scale) <= _SAME_SCALE * scale
     is_clear = verdict is not None and verdict.outcome == "pass" and verdict.margin <= _CLEAR_MARGIN
     return verdict if is_close and is_clear else None
 
 
-def _decided(part: Part, seen: StreamedOutput) -> Verdict:
-    standard, metrics = part.standard, _numbers(seen.measured)
+def _decided(part: Part, streamed: StreamedOutput) -> Verdict:
+    standard, metrics = part.standard, _numbers(streamed.measured)
     verdict = standard.settled(metrics)
     if verdict is not None and verdict.outcome == "pass":
         return verdict
     if isinstance(standard, ExcusedBySensitivity) or (standard.adopts_baseline and metrics["nonfinite_mismatch"]):
         raise _NotInBlocksError
-    if verdict is not None or seen.of_baseline is None:
+    if verdict is not None or streamed.of_baseline is None:
         return verdict or standard.decide(metrics, None)
-    return credibly_decided(standard, metrics, _numbers(seen.of_baseline), _unknown_roundings)
+    return credibly_decided(standard, metrics, _numbers(streamed.of_baseline), _unknown_roundings)
 
 
 def _unknown_roundings() -> Sequence[Metrics]:
@@ -268,13 +270,13 @@ def _numbers(measured: BlockMeasure) -> Metrics:
     return measured.metrics()
 
 
-def _result(part: Part, verdict: Verdict, seen: StreamedOutput) -> OutputResult:
+def _result(part: Part, verdict: Verdict, streamed: StreamedOutput) -> OutputResult:
     target = part.target
-    return OutputResult(part.path, verdict, str(target.dtype), str(seen.golden_dtype), tuple(target.shape))
+    return OutputResult(part.path, verdict, str(target.dtype), str(streamed.golden_dtype), tuple(target.shape))
 
 
 class LargeCall:
-    """How golden of one call is computed: in blocks where ``plan`` says how, else as a whole.
+    """Computation of golden of one call: in blocks where ``plan`` says how, else as a whole.
 
     ``is_whole``: that it is not to be cut, since more is asked of golden than verdicts.
     """
@@ -296,23 +298,23 @@ class LargeCall:
     ) -> list[OutputResult] | None:
         """Return the verdicts that blocks give; None where golden is computed as a whole, which is let in then.
 
-        ``is_telling``: whether the inputs show what the recorded ones did. Raises Skip where only the whole shows it or
-        does not fit.
+        ``is_conclusive`` returns whether the inputs show what the recorded ones did. Raises Skip where only the whole
+        shows it or does not fit.
         """
         if self.plan is None:
             return None
-        found = judged_in_blocks(trial, self.plan, direction, select, self._let_in_baseline)
-        if found is not None and not is_conclusive():
-            found = None
-        if found is not None and found.is_sure:
-            return found.results
+        in_blocks = judged_in_blocks(trial, self.plan, direction, select, self._let_in_baseline)
+        if in_blocks is not None and not is_conclusive():
+            in_blocks = None
+        if in_blocks is not None and in_blocks.is_sure:
+            return in_blocks.results
         plan = self.plan
         try:
             self.admit_whole()
         except Skip:
-            if found is None or self._may_be_excused(found):
+            if in_blocks is None or self._may_be_excused(in_blocks):
                 raise
-            return self._in_float64(trial, plan, direction, select) or found.results
+            return self._in_float64(trial, plan, direction, select) or in_blocks.results
         return None
 
     def _in_float64(self, trial: Trial, plan: Plan, direction: Direction, select: Select) -> list[OutputResult] | None:
@@ -320,12 +322,12 @@ class LargeCall:
         if not self._setup.policy.failures_in_float64 or not trial.raise_golden():
             return None
         try:
-            found = judged_in_blocks(trial, plan, direction, select, self._let_in_baseline)
+            in_blocks = judged_in_blocks(trial, plan, direction, select, self._let_in_baseline)
         except Skip:
-            found = None
-        if found is None:
+            in_blocks = None
+        if in_blocks is None:
             trial.lower_golden()
-        return None if found is None else found.results
+        return None if in_blocks is None else in_blocks.results
 
     def admit_whole(self) -> None:
         """Ask for the memory that golden takes as a whole. Raises Skip where it does not fit."""
@@ -338,7 +340,7 @@ class LargeCall:
         """Ask for the memory of a whole baseline in addition to what was let in. Raises Skip where it does not fit."""
         self._setup.admit(recorded_bytes(self._call), free_bytes)
 
-    def _may_be_excused(self, found: InBlocks) -> bool:
+    def _may_be_excused(self, in_blocks: InBlocks) -> bool:
         """Return whether modes of the device might explain a failure: only whole results are judged in modes."""
         stated = self._setup.math_mode == "auto" and reduced_precision(self._setup.device) != ReducedPrecision()
-        return stated and any(result.verdict.outcome == "fail" for result in found.results)
+        return stated and any(result.verdict.outcome == "fail" for result in in_blocks.results)

@@ -42,7 +42,7 @@ class Part:
 
 @dataclass
 class StreamedOutput:
-    """What is known of an output once all blocks were seen. ``is_equal``: bit by bit, and it was not measured."""
+    """Measurements of an output over all blocks. ``is_equal``: bit by bit, and it was not measured."""
 
     part: Part
     scale_of: ScaleOf

@@ -106,9 +106,9 @@ class Arguments:
         """
         tensors = dict(self.tensors())
         # What is given with strides of its own keeps them.
-        fresh = {path: each for path, each in layouts.items() if _is_to_be_laid_out(tensors[path], each)}
-        found = lay_out_all(tensors, fresh, operation)
-        placed = found.tensors
+        fresh = {path: layout for path, layout in layouts.items() if _is_to_be_laid_out(tensors[path], layout)}
+        result = lay_out_all(tensors, fresh, operation)
+        placed = result.tensors
         if not in_memory:
             placed = {path: placed.get(path, tensors[path]).contiguous() for path in layouts if is_plain(tensors[path])}
 
@@ -118,8 +118,8 @@ class Arguments:
         args, kwargs = map_with_paths(put, self.args, "args"), map_with_paths(put, self.kwargs, "kwargs")
         if not in_memory:
             return replace(self, args=args, kwargs=kwargs)
-        kept = {path: each for path, each in layouts.items() if path in placed or path not in fresh}
-        return replace(self, args=args, kwargs=kwargs, layouts=kept, tied=found.tied)
+        in_memory_layouts = {path: layout for path, layout in layouts.items() if path in placed or path not in fresh}
+        return replace(self, args=args, kwargs=kwargs, layouts=in_memory_layouts, tied=result.tied)
 
 
 def _is_to_be_laid_out(tensor: torch.Tensor, layout: Layout) -> bool:
@@ -155,7 +155,7 @@ def build_arguments(
     record = call.forward
     if not (record.args or record.kwargs) and record.output == []:
         raise Skip(SkipReason.NO_ARGUMENTS)
-    given = source is not None
+    is_supplied = source is not None
     undrawn: list[Undrawn] = []
     traits = op_info(call.api)
     reads = traits.reads
@@ -166,19 +166,19 @@ def build_arguments(
     kwargs = {key: _named(call, element, key, source) for key, element in record.kwargs.items()}
     if traits.class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
-    if traits.constraint is not None and not given and (not real_data or _draws_numbers(call)):
+    if traits.constraint is not None and not is_supplied and (not real_data or _draws_numbers(call)):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
     arguments = Arguments(args, kwargs, _differentiable(record, recorded))
-    found = {path: element.layout for path, element in recorded if element.layout is not None}
-    if not found or memory == "given":
+    layouts = {path: element.layout for path, element in recorded if element.layout is not None}
+    if not layouts or memory == "given":
         return arguments
     shapes = {path: element.shape for path, element in recorded}
     fitting = {path: tuple(tensor.shape) == shapes.get(path) for path, tensor in arguments.tensors()}
-    found = {path: layout for path, layout in found.items() if fitting.get(path)}
-    return arguments.laid_out(found, operation(call.api), in_memory=memory == "recorded")
+    layouts = {path: layout for path, layout in layouts.items() if fitting.get(path)}
+    return arguments.laid_out(layouts, operation(call.api), in_memory=memory == "recorded")
 
 
 def has_tensor_files(call: Call) -> bool:
@@ -341,7 +341,7 @@ def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorE
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
+    """Call under trial. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
 
     ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what

@@ -56,7 +56,7 @@ def _laid_out(
     gradients: dict[str, torch.Tensor], layouts: Mapping[str, Layout], memory: Memory
 ) -> dict[str, torch.Tensor]:
     laid_out = {**gradients, **lay_out_all(gradients, layouts).tensors}
-    return laid_out if memory == "recorded" else {path: each.contiguous() for path, each in laid_out.items()}
+    return laid_out if memory == "recorded" else {path: gradient.contiguous() for path, gradient in laid_out.items()}
 
 
 def _matched(

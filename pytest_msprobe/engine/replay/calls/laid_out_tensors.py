@@ -81,22 +81,22 @@ def lay_out_all(tensors: Mapping[str, torch.Tensor], layouts: Mapping[str, Layou
         if values is not None and _fits(values, layout):
             key: object = path if layout.storage is None else (layout.storage, values.dtype)
             groups.setdefault(key, []).append((Member(path, values, layout.stride, layout.storage_offset), layout))
-    found: dict[str, torch.Tensor] = {}
+    placed: dict[str, torch.Tensor] = {}
     tied: set[str] = set()
     for group in groups.values():
         members = [member for member, _ in group]
         size = max((layout.storage_size or 0 for _, layout in group), default=0)
         if exact:
             if max(size, *(member.reach for member in members)) <= _LARGEST:
-                found |= _filled(members, size)
+                placed |= _filled(members, size)
                 tied |= {member.path for member in members}
         elif len(members) > 1 and _is_one_storage(members):
-            found |= _filled(*_moved_to_front(members, size))
+            placed |= _filled(*_moved_to_front(members, size))
             tied |= _overlapping(members)
         else:
             for member, layout in group:
-                found |= _filled(*_moved_to_front([_shortened(member)], _size_beyond(member, layout)))
-    return LaidOut(found, frozenset(tied))
+                placed |= _filled(*_moved_to_front([_shortened(member)], _size_beyond(member, layout)))
+    return LaidOut(placed, frozenset(tied))
 
 
 def _fits(values: torch.Tensor, layout: Layout) -> bool:
@@ -129,12 +129,14 @@ def _overlapping(members: Sequence[Member]) -> set[str]:
         return set()
     start, size = areas[0][0], max(end for _, end in areas) - areas[0][0]
     owners = torch.zeros(size, dtype=torch.int32)
-    places = [torch.arange(size).as_strided(each.values.shape, each.stride, each.offset - start) for each in members]
+    places = [
+        torch.arange(size).as_strided(member.values.shape, member.stride, member.offset - start) for member in members
+    ]
     for place in places:
-        taken = torch.zeros(size, dtype=torch.bool)
-        taken[place] = True
-        owners += taken
-    return {each.path for each, place in zip(members, places, strict=True) if bool((owners[place] > 1).any())}
+        is_covered = torch.zeros(size, dtype=torch.bool)
+        is_covered[place] = True
+        owners += is_covered
+    return {member.path for member, place in zip(members, places, strict=True) if bool((owners[place] > 1).any())}
 
 
 def _moved_to_front(members: Sequence[Member], size: int) -> tuple[list[Member], int]:
@@ -146,7 +148,7 @@ def _moved_to_front(members: Sequence[Member], size: int) -> tuple[list[Member],
     start, end = min(member.offset for member in members), max(member.reach for member in members)
     front = kept_offset(start, unit)
     behind = min(max(0, size - end), unit)
-    moved = [Member(each.path, each.values, each.stride, each.offset - start + front) for each in members]
+    moved = [Member(member.path, member.values, member.stride, member.offset - start + front) for member in members]
     return moved, end - start + front + behind
 
 
@@ -161,19 +163,19 @@ def _shortened(member: Member) -> Member:
 
 
 def _shorter(shape: Sequence[int], stride: Sequence[int], unit: int) -> list[int]:
-    found = list(stride)
+    shortened = list(stride)
     reach, last = 1, None
     for dim in sorted((i for i, size in enumerate(shape) if size > 1 and stride[i] > 0), key=lambda i: stride[i]):
         step = stride[dim]
         if last is not None and step == stride[last] * shape[last]:
             # The two are one dimension for a view.
-            step = found[last] * shape[last]
+            step = shortened[last] * shape[last]
         elif step > reach:
             step = min(step, reach + 1 + (step - reach - 1) % unit)
-        found[dim] = step
+        shortened[dim] = step
         reach += (shape[dim] - 1) * step
         last = dim
-    return found
+    return shortened
 
 
 def _filled(members: Sequence[Member], size: int) -> dict[str, torch.Tensor]:
@@ -184,11 +186,11 @@ def _filled(members: Sequence[Member], size: int) -> dict[str, torch.Tensor]:
         memory = torch.empty(size, dtype=first.dtype)
     else:
         memory = filling(first, size)
-    found = {}
+    placed = {}
     for member in members:
-        found[member.path] = place = member.on(memory)
+        placed[member.path] = place = member.on(memory)
         _write(place, member.values)
-    return found
+    return placed
 
 
 def _write(place: torch.Tensor, values: torch.Tensor) -> None:

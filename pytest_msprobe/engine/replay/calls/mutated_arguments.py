@@ -23,7 +23,7 @@ from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 @dataclass(frozen=True, slots=True)
 class JudgedMemory:
-    """What of the arguments' memory is judged with the results, by the arguments' paths.
+    """Memory of the arguments that is judged with the results, by the arguments' paths.
 
     ``own`` are the arguments themselves, ``surrounded`` those that have other elements in between, which nothing may
     write to. ``storages`` are such of recorded layouts: the argument as it was before the call, on the CPU, and which
@@ -40,12 +40,12 @@ class JudgedMemory:
     def of(self, run: Run, get: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
         """Return one run's memory by path, as ``get`` brings tensors to the CPU; what the run lacks is left out."""
         arguments = run.arguments
-        found = {path: get(arguments[path]) for path in self.own if path in arguments}
+        written = {path: get(arguments[path]) for path in self.own if path in arguments}
         gaps = {f"{path}.around": around(arguments[path], get) for path in self.surrounded if path in arguments}
         for path, (before, others) in self.storages.items():
             if path in arguments:
                 gaps[f"{path}.around"] = _memory_of(arguments[path], before, get)[others]
-        return {**found, **gaps}
+        return {**written, **gaps}
 
 
 def _memory_of(
@@ -80,9 +80,9 @@ def judged_memory(
     own = tuple(path for path in (*golden.written, *surplus) if not is_result(path))
     if not arguments.layouts:
         return JudgedMemory(own, tuple(path for path in golden.written if _is_surrounded(golden.arguments[path])))
-    given, laid_out = dict(arguments.tensors()), [path for path in golden.written if path in arguments.layouts]
+    tensors, laid_out = dict(arguments.tensors()), [path for path in golden.written if path in arguments.layouts]
     surrounded = (path for path in golden.written if path not in arguments.layouts)
-    storages = {path: (given[path], others) for path, others in surroundings(laid_out, given)}
+    storages = {path: (tensors[path], others) for path, others in surroundings(laid_out, tensors)}
     return JudgedMemory(own, tuple(path for path in surrounded if _is_surrounded(golden.arguments[path])), storages)
 
 
@@ -92,9 +92,9 @@ def _is_surrounded(tensor: torch.Tensor) -> bool:
 
 def require_one_place_each(golden: Run, arguments: Arguments) -> None:
     """Raise Skip where a call writes to elements that share memory: what stays there depends on the order of writes."""
-    given = dict(arguments.tensors()) if golden.written and arguments.layouts else {}
+    tensors = dict(arguments.tensors()) if golden.written and arguments.layouts else {}
     for path in golden.written:
-        written = given.get(path, golden.arguments[path])
+        written = tensors.get(path, golden.arguments[path])
         if is_plain(written) and overlaps(written):
             raise Skip(SkipReason.UNSPECIFIED, f"it writes to {path}, whose elements share memory")
 
@@ -121,8 +121,8 @@ def _announced(function: Callable[..., Any], operation: str, arguments: Argument
 
 def _is_switched_on(function: Callable[..., Any], arguments: Arguments) -> bool:
     try:
-        given = inspect.signature(function).bind(*arguments.args, **arguments.kwargs)
+        bound = inspect.signature(function).bind(*arguments.args, **arguments.kwargs)
     except (TypeError, ValueError):
         # Functions of C++ have no signature, and none of them has the argument.
         return False
-    return given.arguments.get("inplace") is True
+    return bound.arguments.get("inplace") is True

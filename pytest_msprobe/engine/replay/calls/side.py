@@ -29,7 +29,7 @@ _LARGE = 2**18
 
 
 class Invoke(Protocol):
-    """How a side calls a function: a device's ``call``, or the plain call on the CPU."""
+    """Way of a side to call a function: a device's ``call``, or the plain call on the CPU."""
 
     def __call__(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Call ``func`` for the record of that name."""
@@ -37,7 +37,7 @@ class Invoke(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where and how one side computes.
+    """Place and manner of one side's computation.
 
     ``put`` brings a CPU tensor to where it is used, as a copy wherever a call may write to it. ``dtype`` maps recorded
     dtypes to the ones used here. ``autocast`` is the dtype of an autocast region around the call, None for none.
@@ -75,10 +75,10 @@ class Run:
         """The name of a backward in its graph that is not one of torch's; empty where there is none."""
         return self._own_backward or custom_backward(self.results)
 
-    def let_go_of_graph(self, kept: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach) -> None:
-        """Keep of the output what ``kept`` makes of its tensors, and the name of its own backward."""
+    def let_go_of_graph(self, convert: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach) -> None:
+        """Keep of the output what ``convert`` makes of its tensors, and the name of its own backward."""
         self._own_backward = self.own_backward
-        self.output = map_tensors(kept, self.output)
+        self.output = map_tensors(convert, self.output)
 
     @property
     def changed(self) -> dict[str, torch.Tensor]:
@@ -89,8 +89,8 @@ class Run:
     def returned_at(self) -> dict[str, str]:
         """Return the paths in the output of arguments that were returned: the same memory, laid out alike."""
         places = {_place(tensor): path for path, tensor in tensors_with_paths(self.output)}
-        found = ((path, places.get(_place(tensor))) for path, tensor in self.arguments.items() if places)
-        return {path: place for path, place in found if place is not None}
+        returned = ((path, places.get(_place(tensor))) for path, tensor in self.arguments.items() if places)
+        return {path: place for path, place in returned if place is not None}
 
     @property
     def results(self) -> Any:
@@ -112,11 +112,11 @@ def run_forward(
     function: Callable[..., Any], arguments: Arguments, side: Side, *, operation: str, record: str, differentiate: bool
 ) -> Run:
     """Run a call on one side. Whatever the function raises passes through."""
-    wanted = arguments.differentiable if differentiate else frozenset()
+    differentiable = arguments.differentiable if differentiate else frozenset()
     in_place = may_work_in_place(operation, arguments)
-    inputs = _put(arguments, side, wanted, copy_leaves=in_place)
+    inputs = _put(arguments, side, differentiable, copy_leaves=in_place)
     versions = {path: tensor._version for path, tensor in inputs.tensors.items()}
-    with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
+    with _numeric_context(side), torch.set_grad_enabled(bool(differentiable)):
         output = side.invoke(function, inputs.args, inputs.kwargs, record=record)
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
@@ -138,8 +138,8 @@ def finished(
         for path, tensor in tensors.items()
         if tensor._version != versions[path] or f"{path}.".startswith(uncounted)
     )
-    kept = tensors if may_work_in_place(operation, arguments) else {path: tensors[path] for path in written}
-    return Run(output, kept, written, leaves)
+    tensors_after = tensors if may_work_in_place(operation, arguments) else {path: tensors[path] for path in written}
+    return Run(output, tensors_after, written, leaves)
 
 
 def _place(tensor: torch.Tensor) -> object:
@@ -168,7 +168,11 @@ def _written_lists(operation: str) -> tuple[str, ...]:
         return ()
     overloads: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
     arguments = getattr(packet, overloads[0])._schema.arguments
-    written = [(i, each.name) for i, each in enumerate(arguments) if each.alias_info and each.alias_info.is_write]
+    written = [
+        (i, argument.name)
+        for i, argument in enumerate(arguments)
+        if argument.alias_info and argument.alias_info.is_write
+    ]
     return tuple(path for i, name in written for path in (f"args.{i}.", f"kwargs.{name}."))
 
 
@@ -194,8 +198,8 @@ def run_backward(
         del outputs
         return_freed_pages()
     with _numeric_context(side):
-        found = side.invoke(gradients_of, (roots, arriving, tuple(run.leaves.values())), {}, record=record)
-    by_path = dict(zip(run.leaves, found, strict=True))
+        gradients = side.invoke(gradients_of, (roots, arriving, tuple(run.leaves.values())), {}, record=record)
+    by_path = dict(zip(run.leaves, gradients, strict=True))
     if any(leaf.numel() >= _LARGE for leaf in run.leaves.values()):
         # They would stay while their gradients are judged, as long as the outputs' graph does.
         run.leaves = dict.fromkeys(run.leaves, torch.empty(0))
@@ -238,7 +242,7 @@ class _Root(torch.autograd.Function):
         return (None, *ctx.gradients)
 
 
-def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Inputs:
+def _put(arguments: Arguments, side: Side, differentiable: frozenset[str], *, copy_leaves: bool) -> _Inputs:
     inputs = _Inputs((), {})
     memory, copies = (_Memory(side.put), _Memory(side.put)) if arguments.layouts else (None, None)
 
@@ -258,7 +262,7 @@ def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leave
             return _put_copied(path, leaf, memory, copies)
         else:
             tensor = memory.put(leaf)
-        if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
+        if path in differentiable and (tensor.is_floating_point() or tensor.is_complex()):
             inputs.leaves[path] = tensor.requires_grad_()
             # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
             tensor = _copied(tensor) if copy_leaves else tensor
@@ -267,7 +271,7 @@ def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leave
 
     def _put_copied(path: str, leaf: torch.Tensor, memory: _Memory, copies: _Memory) -> torch.Tensor:
         tensor = copies.put(leaf)
-        if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
+        if path in differentiable and (tensor.is_floating_point() or tensor.is_complex()):
             inputs.leaves[path] = original = memory.put(leaf).requires_grad_()
             tensor = original.clone() if overlaps(tensor) else tensor.copy_(original)
         inputs.tensors[path] = tensor

@@ -69,7 +69,7 @@ def masked(mask: Mask, others: torch.Tensor, hidden: torch.Tensor, generator: to
         # The tensor's first element will be its least one and the last its greatest: that is no place to keep.
         is_least = mask.fill < mask.low
         hidden.view(-1)[0 if is_least else -1] = True
-        kept = torch.randint(length - 1, (*others.shape[:-1], 1), generator=generator) + is_least
+        visible = torch.randint(length - 1, (*others.shape[:-1], 1), generator=generator) + is_least
         everywhere = hidden.all(dim=-1, keepdim=True)
-        hidden.scatter_(-1, kept, hidden.gather(-1, kept) & ~everywhere)
+        hidden.scatter_(-1, visible, hidden.gather(-1, visible) & ~everywhere)
     return others.masked_fill_(hidden, mask.fill)

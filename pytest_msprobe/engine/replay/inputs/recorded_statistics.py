@@ -29,12 +29,12 @@ def _whole(bound: Number | None, default: int) -> int:
 def finite_range(element: TensorElement, dtype: torch.dtype) -> tuple[float, float]:
     """Return the range of the finite values; what the dump does not hold is made up around what it does."""
     limits = torch.finfo(dtype)
-    known = [
+    bounds = [
         float(bound)
         for bound in (element.finite_min, element.finite_max, element.min, element.max, element.mean)
         if bound is not None and math.isfinite(bound)
     ]
-    low, high = (min(known), max(known)) if known else (-1.0, 1.0)
+    low, high = (min(bounds), max(bounds)) if bounds else (-1.0, 1.0)
     if low == high and element.max == math.inf:
         high = low + max(1.0, abs(low))
     return max(low, limits.min), min(high, limits.max)

@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.inputs.philox import GROUP
 
 
 class Read(NamedTuple):
-    """What is read of a contiguous operand: ``length`` neighbouring elements from each of ``starts`` (int64) on."""
+    """Part read of a contiguous operand: ``length`` neighbouring elements from each of ``starts`` (int64) on."""
 
     operand: torch.Tensor
     starts: torch.Tensor
@@ -44,8 +44,8 @@ Reads: TypeAlias = Callable[[DrawnArguments], "Read | None"]
 def draw_what_is_read(undrawn: Iterable[Undrawn], reads: Reads, drawn: DrawnArguments) -> None:
     """Draw the large ones among the arguments of a call: where they are read, all of those of which that is unknown."""
     read = reads(drawn)
-    for each in undrawn:
-        each.draw(read.groups() if read is not None and read.operand is each.tensor else None)
+    for operand in undrawn:
+        operand.draw(read.groups() if read is not None and read.operand is operand.tensor else None)
 
 
 def embedding(drawn: DrawnArguments) -> Read | None:

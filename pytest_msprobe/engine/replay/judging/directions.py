@@ -184,8 +184,8 @@ def judge_backward(
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
     accept_gradient_of_winner(op_info(trial.subject.operation).writers, arguments, target["grad"], golden["grad"])
 
-    def tree(found: Gradients) -> dict[str, Any]:
-        return {"grad": without_rounding(cut(present(found, detached), rows), noise)}
+    def tree(raw: Gradients) -> dict[str, Any]:
+        return {"grad": without_rounding(cut(present(raw, detached), rows), noise)}
 
     def prepare(path: str, tensor: torch.Tensor) -> torch.Tensor:
         inner = path.removeprefix("grad.")
@@ -220,16 +220,16 @@ def _context(
     forward = direction == "forward"
 
     def baseline() -> Any:
-        found = trial.baseline if forward else trial.baseline_gradients
-        return found and tree(found)
+        baseline_run = trial.baseline if forward else trial.baseline_gradients
+        return baseline_run and tree(baseline_run)
 
     def moved() -> list[Any]:
-        return [tree(each) for each in ([run for run, _ in trial.moved] if forward else trial.moved_gradients)]
+        return [tree(variant) for variant in ([run for run, _ in trial.moved] if forward else trial.moved_gradients)]
 
     def on_side(side: Side) -> Any:
         run = trial.forward_on(side)
-        found = run if forward else trial.gradients_on(side, run)
-        return found and tree(found)
+        result = run if forward else trial.gradients_on(side, run)
+        return result and tree(result)
 
     def elsewhere() -> Any:
         return tree(trial.remote_run if forward else trial.remote_gradients)
@@ -250,12 +250,12 @@ def _batch(trial: Trial) -> tuple[int, ...]:
 def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
     """Yield a failure for each output whose dtype is neither the recorded one nor the CPU's."""
     recorded = trial.subject.output_dtypes
-    found = list(tensors_with_paths(output, "output"))
-    if len(recorded) != len(found) or recorded == tuple(str(tensor.dtype) for _, tensor in found):
+    outputs = list(tensors_with_paths(output, "output"))
+    if len(recorded) != len(outputs) or recorded == tuple(str(tensor.dtype) for _, tensor in outputs):
         return
     run = trial.baseline
     baseline = dict(tensors_with_paths(run and all_of(trial, run, detached, JudgedMemory())))
-    for (path, tensor), name in zip(found, recorded, strict=True):
+    for (path, tensor), name in zip(outputs, recorded, strict=True):
         normal = baseline[path].dtype if path in baseline else tensor.dtype
         if tensor.dtype != normal and str(tensor.dtype) != name:
             reason = f"the dtype is {tensor.dtype}, but {name} was recorded and the CPU gives {normal}"

@@ -67,9 +67,9 @@ class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if packet in _CONVOLUTIONS:
             return func(*self._rounded(args, (0, 1), self._of_convolutions), **kwargs)
         if packet is _ATEN.convolution_backward:
-            found = func(*self._rounded(args, (0, 1, 2), self._of_convolutions), **kwargs)
+            gradients = func(*self._rounded(args, (0, 1, 2), self._of_convolutions), **kwargs)
             # The gradient of the bias is a sum, and no product.
-            return (*found[:2], func(*args[:10], _BIAS_GRADIENT)[2]) if args[10][2] else found
+            return (*gradients[:2], func(*args[:10], _BIAS_GRADIENT)[2]) if args[10][2] else gradients
         return func(*args, **kwargs)
 
     def _product(self, func: Any, at: tuple[int, int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -98,12 +98,12 @@ class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _rounded(self, args: Sequence[Any], at: Sequence[int], name: str) -> list[Any]:
         """Return a kernel's arguments, those at some places rounded to a format."""
-        found = list(args)
+        operands = list(args)
         for i in at if name else ():
-            if found[i].dtype in (torch.float32, torch.complex64):
-                found[i] = rounded(found[i], OPERAND_BITS[name], truncate=self._truncate)
+            if operands[i].dtype in (torch.float32, torch.complex64):
+                operands[i] = rounded(operands[i], OPERAND_BITS[name], truncate=self._truncate)
                 self.used[name] = None
-        return found
+        return operands
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Call a function as a side does, in the modes."""

@@ -25,8 +25,8 @@ def judged_in_float64(trial: Trial, judge: Callable[[], list[OutputResult]]) -> 
     if not any(_is_wrong(output) for output in outputs):
         return outputs
     # What fails of a random call may be the second run of it, without randomness.
-    trials = [each for each in (trial, vars(trial).get("switched_off")) if each is not None]
-    raised = [each for each in trials if each.raise_golden()]
+    trials = [candidate for candidate in (trial, vars(trial).get("switched_off")) if candidate is not None]
+    raised = [candidate for candidate in trials if candidate.raise_golden()]
     if not raised:
         return outputs
     try:
@@ -34,8 +34,8 @@ def judged_in_float64(trial: Trial, judge: Callable[[], list[OutputResult]]) -> 
     except Exception as error:
         if not isinstance(error, (Skip, CheckError)) and not is_out_of_memory(error):
             raise
-        for each in raised:
-            each.lower_golden()
+        for candidate in raised:
+            candidate.lower_golden()
         return outputs
 
 

@@ -44,7 +44,7 @@ _UNKNOWN_TO_REDUCTIONS = (torch.uint16, torch.uint32, torch.uint64)
 
 
 class _Variety(IntEnum):
-    """How many values there are in a tensor, as far as its range, mean and mean square show."""
+    """Number of distinct values in a tensor, as far as its range, mean and mean square show."""
 
     ONE = 1
     TWO = 2
@@ -68,23 +68,23 @@ def lost_results(output: Any, call: Call) -> str:
     recorded = [(element, _recorded_variety(element)) for element in tensors_of(call.forward.output)]
     if all(variety is _Variety.ONE for _, variety in recorded):
         return ""
-    found = [tensor for _, tensor in tensors_with_paths(map_tensors(in_parts, output))]
-    if len(found) != len(recorded):
+    tensors = [tensor for _, tensor in tensors_with_paths(map_tensors(in_parts, output))]
+    if len(tensors) != len(recorded):
         return ""
-    outputs = [(tensor, *of) for tensor, of in zip(found, recorded, strict=True)]
+    outputs = [(tensor, *of) for tensor, of in zip(tensors, recorded, strict=True)]
     if any(_is_as_varied(*output) for output in outputs if output[-1] is not _Variety.ONE):
         return ""
     return "the results of the drawn inputs are one or two values, the recorded ones were more"
 
 
-def lost_gradients(found: Gradients, call: Call) -> str:
+def lost_gradients(produced: Gradients, call: Call) -> str:
     """Return what the gradients of drawn inputs lack that the recorded ones show; empty where nothing is lost."""
     recorded = tensors_of(call.backward.grad_inputs) if call.backward is not None else []
     bounds = [abs(float(bound)) for element in recorded for bound in (element.max, element.min) if bound is not None]
     least = _VANISHED * max(filter(math.isfinite, bounds), default=0.0)
     if not least:
         return ""
-    present = [in_parts(gradient) for gradient in found.values() if gradient is not None]
+    present = [in_parts(gradient) for gradient in produced.values() if gradient is not None]
     gradients = [gradient for _, gradient in tensors_with_paths(present)]
     if not gradients or any(_reaches(gradient, least) for gradient in gradients):
         return ""
@@ -114,9 +114,9 @@ def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Varie
     if _sample_variety(_sample(tensor.detach())) >= variety:
         return True
     flat = tensor.detach().reshape(-1)
-    found = _found_variety(flat)
+    variety_of_all = _found_variety(flat)
     # Next to a great one many different values look like one: only rounded do they have to be equal.
-    return found >= variety or not _is_at_its_ends(flat.to(dtype_named(recorded.dtype)))
+    return variety_of_all >= variety or not _is_at_its_ends(flat.to(dtype_named(recorded.dtype)))
 
 
 def _sample(tensor: torch.Tensor) -> list[float]:
@@ -168,7 +168,7 @@ def _reaches(gradient: torch.Tensor, least: float) -> bool:
 
 
 class InformativeInputs:
-    """What the drawn inputs of a call were found to lack, for each direction that was looked at.
+    """Deficits of the drawn inputs of a call, for each direction that was looked at.
 
     Neither a trial nor a tensor is kept.
     """

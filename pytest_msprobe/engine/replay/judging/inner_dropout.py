@@ -33,38 +33,38 @@ def judge_inner_mask(trial: Trial) -> Iterator[OutputResult]:
 
     Raises Skip and TargetError as the trial's runs do.
     """
-    switch, made = op_info(trial.subject.api).switch, _readable_call(trial)
-    if made is None or switch is None:
+    switch, readable = op_info(trial.subject.api).switch, _readable_call(trial)
+    if readable is None or switch is None:
         return
     arguments = trial.subject.arguments
     p = _probability(trial, switch(arguments.args, arguments.kwargs))
-    off = switch(made.args, made.kwargs).applied(made.args, made.kwargs)
+    off = switch(readable.args, readable.kwargs).applied(readable.args, readable.kwargs)
     weights = tensors(_with_arguments(trial, *off).golden.output)[0].detach()
     first, again = (
         tensors(map_tensors(trial.device.get, run.output))
-        for run in run_twice(_with_arguments(trial, made.args, made.kwargs))
+        for run in run_twice(_with_arguments(trial, readable.args, readable.kwargs))
     )
     yield output_result(PLACE, judge_two_draws(WeightMask(weights, p), first[:1], again[:1]), first[0], None)
 
 
 def judge_inner_gradient(trial: Trial) -> Iterator[OutputResult]:
     """Yield the verdict on mask and scale in the gradient of the values, as `judge_inner_mask` on the result's."""
-    made = _readable_call(trial)
-    if made is None or made.positions is None or made.value not in trial.subject.arguments.differentiable:
+    readable = _readable_call(trial)
+    if readable is None or readable.positions is None or readable.value not in trial.subject.arguments.differentiable:
         return
-    positions = made.positions
+    positions = readable.positions
 
     def arriving(results: Any) -> dict[str, torch.Tensor]:
         path, output = next(iter(tensors_with_paths(results)))
         return {path: identity_rows(output.detach().cpu(), positions)}
 
-    drawn = _with_arguments(trial, made.args, made.kwargs, frozenset({made.value}), arriving)
+    drawn = _with_arguments(trial, readable.args, readable.kwargs, frozenset({readable.value}), arriving)
     output = tensors(map_tensors(trial.device.get, run_seeded(drawn).output))[0].detach()
-    found = tensors(map_tensors(trial.device.get, list(drawn.target_gradients.values())))
+    gradients = tensors(map_tensors(trial.device.get, list(drawn.target_gradients.values())))
     [gradient_of_output] = drawn.grad_outputs.values()
-    verdict = judge_gradient_of_values(output, gradient_of_output, found[0], positions) if found else None
+    verdict = judge_gradient_of_values(output, gradient_of_output, gradients[0], positions) if gradients else None
     if verdict is not None:
-        yield output_result(GRADIENT_PLACE, verdict, found[0], None)
+        yield output_result(GRADIENT_PLACE, verdict, gradients[0], None)
 
 
 def _readable_call(trial: Trial) -> ReadableCall | None:
@@ -79,8 +79,8 @@ def _readable_call(trial: Trial) -> ReadableCall | None:
 
 def _probability(trial: Trial, switch: Switch) -> float:
     args, kwargs = trial.subject.arguments.args, trial.subject.arguments.kwargs
-    given = args[switch.at] if len(args) > switch.at else kwargs.get(switch.name, switch.off)
-    return abs(float(given) - switch.off)
+    setting = args[switch.at] if len(args) > switch.at else kwargs.get(switch.name, switch.off)
+    return abs(float(setting) - switch.off)
 
 
 def _with_arguments(

@@ -38,14 +38,14 @@ def judge_by_layouts(
     baseline = laid_out()
     if baseline is None:
         return verdicts
-    found, goldens = dict(tensors_with_paths(baseline)), dict(tensors_with_paths(golden))
-    draws = [dict(tensors_with_paths(each)) for each in moved()]
+    baselines, goldens = dict(tensors_with_paths(baseline)), dict(tensors_with_paths(golden))
+    draws = [dict(tensors_with_paths(outputs)) for outputs in moved()]
     again = dict(judge_again(baseline))
 
     def better(path: str, verdict: Verdict) -> Verdict:
         second = again.get(path, verdict)
         is_excused = verdict.outcome == "fail" and second.outcome == "pass"
-        return second if is_excused and _errs_little(path, found, goldens, draws) else verdict
+        return second if is_excused and _errs_little(path, baselines, goldens, draws) else verdict
 
     return [(path, better(path, verdict)) for path, verdict in verdicts]
 
@@ -64,7 +64,7 @@ def _errs_little(
         return False
     exact = exact.double()
     off = (near.double() - exact).abs()
-    step = torch.stack([(each.double() - exact).abs() for each in moved]).amax(0)
+    step = torch.stack([(draw_of_path.double() - exact).abs() for draw_of_path in moved]).amax(0)
     step += torch.finfo(near.dtype).eps / 2 * exact.abs()
     return bool(off.max() <= _TIMES * step.max()) and bool(off.square().mean() <= _TIMES**2 * step.square().mean())
 
@@ -80,12 +80,12 @@ def describe_difference(target: torch.Tensor, golden: torch.Tensor) -> str:
     if target.shape != golden.shape or target.numel() == 0:
         return ""
     wide = torch.complex128 if target.is_complex() or golden.is_complex() else torch.float64
-    found, wanted = target.detach().to(wide), golden.detach().to(target.dtype).to(wide)
-    equal = (found == wanted) | (found.isnan() & wanted.isnan())
+    actual, expected = target.detach().to(wide), golden.detach().to(target.dtype).to(wide)
+    equal = (actual == expected) | (actual.isnan() & expected.isnan())
     count = int((~equal).sum())
-    absolute = (found - wanted).abs()
+    absolute = (actual - expected).abs()
     absolute[equal] = 0.0
-    relative = absolute / wanted.abs()
+    relative = absolute / expected.abs()
     relative[equal] = 0.0
     lines = [f"Unequal elements: {count} / {equal.numel()} ({100 * count / equal.numel():.3g} %)"]
     for kind, difference in (("absolute", absolute), ("relative", relative)):

@@ -83,12 +83,12 @@ class ModeJudge:
         def cost_of_mode(by: Standard) -> Metrics:
             return measure(nearest, golden, dtype=target.dtype, only=by.wanted, bounds=by.bounds(target.dtype))
 
-        found: list[Verdict] = []
+        candidates: list[Verdict] = []
         for centre in self._centres(path, golden, nearest):
-            found.append(judge(target, centre, standard=standard, baseline=nearest, recorded=cost_of_mode))
-            if found[-1].outcome == "pass":
+            candidates.append(judge(target, centre, standard=standard, baseline=nearest, recorded=cost_of_mode))
+            if candidates[-1].outcome == "pass":
                 break
-        return self._best(path, by_dtype, found, self._used)
+        return self._best(path, by_dtype, candidates, self._used)
 
     def _centres(self, path: str, golden: torch.Tensor, nearest: torch.Tensor) -> Iterator[torch.Tensor]:
         """Yield what a healthy card's results lie around: those of one that cuts off drift away from golden."""
@@ -143,11 +143,11 @@ def _unsaturated(target: Any, golden: Any) -> tuple[Any, set[str]]:
             return tensor
         # Float8 has no arithmetic of its own.
         wide = torch.float32 if tensor.dtype.itemsize == 1 else tensor.dtype
-        info, found, overflow = torch.finfo(tensor.dtype), tensor.to(wide), exact.to(tensor.dtype).to(wide)
-        saturated = overflow.isinf() & (found == overflow.clamp(info.min, info.max))
+        info, values, overflow = torch.finfo(tensor.dtype), tensor.to(wide), exact.to(tensor.dtype).to(wide)
+        saturated = overflow.isinf() & (values == overflow.clamp(info.min, info.max))
         if not saturated.any():
             return tensor
         overflowed.add(path)
-        return torch.where(saturated, overflow, found).to(tensor.dtype)
+        return torch.where(saturated, overflow, values).to(tensor.dtype)
 
     return map_tensors(unsaturated, target), overflowed

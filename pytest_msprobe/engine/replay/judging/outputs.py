@@ -58,18 +58,23 @@ def with_error_maps(
     mapped, baselines = list(results), dict(tensors_with_paths(baseline))
     for place, result in enumerate(results):
         target, golden = targets.get(result.path), goldens.get(result.path)
-        if any(result is each for each in worst) and target is not None and golden is not None and is_plain(golden):
+        if (
+            any(result is worst_result for worst_result in worst)
+            and target is not None
+            and golden is not None
+            and is_plain(golden)
+        ):
             allowance = allowance_of(result.verdict, fitting(select(target), target.dtype), target.dtype, golden)
-            found = error_map(target, golden, allowance, baseline=baselines.get(result.path))
-            mapped[place] = replace(result, verdict=_with_count(result.verdict, found), error_map=found)
+            located = error_map(target, golden, allowance, baseline=baselines.get(result.path))
+            mapped[place] = replace(result, verdict=_with_count(result.verdict, located), error_map=located)
     return mapped
 
 
-def _with_count(verdict: Verdict, found: ErrorMap | None) -> Verdict:
+def _with_count(verdict: Verdict, located: ErrorMap | None) -> Verdict:
     """Return the verdict with the number of wrong elements, where its reason begins with the greatest error."""
-    if found is None or not found.wrong or not verdict.reason.startswith("up to "):
+    if located is None or not located.wrong or not verdict.reason.startswith("up to "):
         return verdict
-    wrong = elements_in_words(found.wrong, math.prod(found.shape))
+    wrong = elements_in_words(located.wrong, math.prod(located.shape))
     return replace(verdict, reason=f"{wrong} wrong, {verdict.reason}")
 
 
@@ -108,7 +113,7 @@ def identity(path: str, tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class JudgingContext:
-    """What target and golden are judged with; each is asked only where a verdict depends on it.
+    """Context that target and golden are judged with; each part is asked only where a verdict depends on it.
 
     ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
     run with moved inputs. ``recorded`` is what a recorded baseline has; ``prepare`` does to its tensors, by path, what
@@ -135,11 +140,11 @@ def judge_outputs(
     """
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
     recorded = None if context.recorded is None else context.recorded.for_outputs(targets, goldens, context.prepare)
-    asked: list[Any] = []
+    computed: list[Any] = []
 
     def baseline() -> Any:
-        asked[:] = asked or [context.baseline()]
-        return asked[0]
+        computed[:] = computed or [context.baseline()]
+        return computed[0]
 
     def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
         def judged_by(baseline: Callable[[], Any]) -> list[tuple[str, Verdict]]:
@@ -169,7 +174,7 @@ def judge_outputs(
     if in_mode is not None and in_mode.modes:
         results = [replace(result, math_mode=in_mode.modes.get(result.path, "")) for result in results]
     results = results if recorded is None else list(map(recorded.without_missing, results))
-    return with_error_maps(results, targets, goldens, asked and asked[0], select)
+    return with_error_maps(results, targets, goldens, computed and computed[0], select)
 
 
 def output_result(
@@ -276,8 +281,8 @@ def wrong_reconstructions(
         }
 
     def of_baseline() -> Any:
-        found = context.baseline()
-        return found and of(found)
+        outputs = context.baseline()
+        return outputs and of(outputs)
 
     ours = map_tensors(lambda product: in_precision_of(target["output"][0], product), of(target))
     of_products = JudgingContext(of_baseline, lambda: list(map(of, context.moved())), batch=context.batch)

@@ -80,7 +80,7 @@ def _above(path: str) -> str:
 
 @dataclass(slots=True)
 class _RecordedBelow:
-    """What a recorded baseline has of the second run: where the run's own paths are asked for, those below PLACE."""
+    """Recorded baseline of the second run: where the run's own paths are asked for, those below PLACE."""
 
     whole: Recorded
     problem: str = ""
@@ -88,8 +88,8 @@ class _RecordedBelow:
     def for_outputs(
         self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
     ) -> RecordedOutputs:
-        outputs, right = ({_below(path): each for path, each in side.items()} for side in (targets, goldens))
-        return _OutputsBelow(self.whole.for_outputs(outputs, right, lambda path, each: prepare(_above(path), each)))
+        outputs, right = ({_below(path): tensor for path, tensor in side.items()} for side in (targets, goldens))
+        return _OutputsBelow(self.whole.for_outputs(outputs, right, lambda path, tensor: prepare(_above(path), tensor)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,12 @@ class _OutputsBelow:
         return self.whole(_below(path), standard)
 
     def without_missing(self, result: OutputResult) -> OutputResult:
-        found = self.whole.without_missing(replace(result, path=_below(result.path)))
-        return replace(found, path=result.path)
+        whole_result = self.whole.without_missing(replace(result, path=_below(result.path)))
+        return replace(whole_result, path=result.path)
 
 
 def produced(
-    trial: Trial, direction: Direction, wanted: Collection[str] = ("target", "golden", "baseline")
+    trial: Trial, direction: Direction, names: Collection[str] = ("target", "golden", "baseline")
 ) -> dict[str, Any]:
     """Return what the wanted sides of a judged trial gave, as trees of CPU tensors.
 
@@ -115,21 +115,21 @@ def produced(
     forward = {"target": ran.get("target"), "golden": ran.get("golden")}
     backward = {"target": ran.get("target_gradients"), "golden": ran.get("golden_gradients")}
     sides: dict[str, Any] = forward if direction == "forward" else backward
-    if sides["golden"] is not None and "baseline" in wanted:
+    if sides["golden"] is not None and "baseline" in names:
         sides["baseline"] = trial.baseline if direction == "forward" else trial.baseline_gradients
     golden, target = forward["golden"] or forward["target"], forward["target"] or forward["golden"]
     memory = JudgedMemory() if golden is None or target is None else memory_of(trial, golden, target)
 
-    def tree(side: str, found: Any) -> Any:
+    def tree(side: str, run: Any) -> Any:
         get = fetched_from(trial) if side == "target" else detached
         if direction == "backward":
-            return {"grad": present(found, get)}
-        produced = all_of(trial, found, get, memory)
+            return {"grad": present(run, get)}
+        produced = all_of(trial, run, get, memory)
         return produced if side == "golden" else in_golden_form(trial, produced)
 
-    trees = {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
+    trees = {side: tree(side, run) for side, run in sides.items() if run is not None and side in names}
     off = ran.get("switched_off")
-    for side, second in produced(off, direction, wanted).items() if off is not None else ():
+    for side, second in produced(off, direction, names).items() if off is not None else ():
         trees.setdefault(side, {})[PLACE] = second
     return trees
 
@@ -159,9 +159,9 @@ def all_of(trial: Trial, run: Run, get: Callable[[torch.Tensor], Any], memory: J
     defined = operation_effects(trial.subject.operation).defined
     if defined is not None:
         produced["output"] = produced["output"][:defined]
-    found: dict[str, Any] = map_tensors(get, cut(produced, rows_of(trial)))
+    results: dict[str, Any] = map_tensors(get, cut(produced, rows_of(trial)))
     # An argument that only one side has is reported by its own path.
-    return {**found, "changed": memory.of(run, get)} if memory else found
+    return {**results, "changed": memory.of(run, get)} if memory else results
 
 
 def rows_of(trial: Trial) -> tuple[int, int] | None:
@@ -249,7 +249,7 @@ def _factors(trial: Trial, direction: Direction, unit: float) -> Iterator[tuple[
 
 def _are_comparable(golden: torch.Tensor, moved: list[torch.Tensor]) -> bool:
     computed = golden.is_floating_point() or golden.is_complex()
-    return computed and bool(golden.numel()) and all(each.shape == golden.shape for each in moved)
+    return computed and bool(golden.numel()) and all(draw.shape == golden.shape for draw in moved)
 
 
 def _with_note(output: OutputResult, factor: float | None, unit: float) -> OutputResult:

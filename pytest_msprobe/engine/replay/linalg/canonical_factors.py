@@ -46,7 +46,9 @@ def turned(
     """Return the gradients that arrive for outputs, by path, as they arrive for golden's form of them."""
     turns = turns_to(alignment, outputs, golden)
     at = {path: int(path or 0) for path in gradients} if turns else {}
-    return {path: turns[at[path]](each) if at.get(path) in turns else each for path, each in gradients.items()}
+    return {
+        path: turns[at[path]](gradient) if at.get(path) in turns else gradient for path, gradient in gradients.items()
+    }
 
 
 def turns_to(alignment: Alignment | None, outputs: Any, golden: Any) -> Mapping[int, Turn]:
@@ -175,9 +177,9 @@ def _spanning(vectors: torch.Tensor, golden: torch.Tensor, values: torch.Tensor)
     for *matrix, first in (equal.sum(-1) > 1).nonzero().tolist():
         at = tuple(matrix)
         group = equal[at][first].nonzero().squeeze(-1)
-        space, wanted = ours[at][:, group], right[at][:, group]
-        if group[0] == first and torch.linalg.matrix_rank(wanted, rtol=rounding) == len(group):
-            weights = torch.linalg.pinv(space, rtol=rounding) @ wanted
+        space, reference = ours[at][:, group], right[at][:, group]
+        if group[0] == first and torch.linalg.matrix_rank(reference, rtol=rounding) == len(group):
+            weights = torch.linalg.pinv(space, rtol=rounding) @ reference
             lengths = (space @ weights).norm(dim=0)
             weights *= torch.where(lengths > 0, space.norm(dim=0) / lengths, 0)
             turn[at][group.unsqueeze(-1), group] = weights

@@ -15,7 +15,7 @@ from pytest_msprobe.engine.replay.calls.side import may_work_in_place
 from pytest_msprobe.engine.replay.ops.convolution_geometry import PARAMETERS
 from pytest_msprobe.engine.replay.partition.rules import (
     Cut,
-    Given,
+    NamedArgs,
     Rule,
     along,
     basic_index,
@@ -47,22 +47,22 @@ _FLAGS = frozenset({"copy", "non_blocking", "is_causal", "enable_gqa"})
 
 def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
     """Return where a call can be cut; nowhere, mostly."""
-    found = _RULES.get(operation)
-    if found is None:
+    entry = _RULES.get(operation)
+    if entry is None:
         return []
-    parameters, rule = found
-    given = _by_name(parameters, arguments)
-    if given is None:
+    parameters, rule = entry
+    named_args = _by_name(parameters, arguments)
+    if named_args is None:
         return []
     tensors = tensors_with_paths([arguments.args, arguments.kwargs])
     if any(tensor.layout is not torch.strided or tensor.is_quantized for _, tensor in tensors):
         return []
-    if len(tensors_in(given)) != len(tensors):
+    if len(tensors_in(named_args)) != len(tensors):
         return []
     floats = [tensor.dtype for _, tensor in tensors if not is_index(tensor)]
-    cuts = list(rule(given)) if floats and all(dtype in _DTYPES for dtype in floats) else []
-    if cuts and may_work_in_place(operation, _without_flags(arguments, given)):
-        return _in_place(cuts, given) if operation in _IN_PLACE else []
+    cuts = list(rule(named_args)) if floats and all(dtype in _DTYPES for dtype in floats) else []
+    if cuts and may_work_in_place(operation, _without_flags(arguments, named_args)):
+        return _in_place(cuts, named_args) if operation in _IN_PLACE else []
     return cuts
 
 
@@ -77,25 +77,25 @@ def divisor_of(operation: str, arguments: Arguments) -> torch.Tensor | None:
     return divisor(_by_name(parameters, arguments) or {})
 
 
-def _without_flags(arguments: Arguments, given: Given) -> Arguments:
+def _without_flags(arguments: Arguments, named_args: NamedArgs) -> Arguments:
     """Return a call's arguments without those of which is known that they do not ask it to work in place."""
-    args = tuple(value for name, (path, value) in given.items() if path.startswith("args.") and name not in _FLAGS)
+    args = tuple(value for name, (path, value) in named_args.items() if path.startswith("args.") and name not in _FLAGS)
     kwargs = {name: value for name, value in arguments.kwargs.items() if name not in _FLAGS}
     return replace(arguments, args=args, kwargs=kwargs)
 
 
-def _by_name(parameters: tuple[str, ...], arguments: Arguments) -> Given | None:
+def _by_name(parameters: tuple[str, ...], arguments: Arguments) -> NamedArgs | None:
     """Return path and value of each argument by its parameter's name; None where there are more than names."""
     args, kwargs = arguments.args, arguments.kwargs
     if len(args) > len(parameters):
         return None
-    found = {name: (f"args.{i}", value) for i, (name, value) in enumerate(zip(parameters, args, strict=False))}
-    return found | {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}
+    positional = {name: (f"args.{i}", value) for i, (name, value) in enumerate(zip(parameters, args, strict=False))}
+    return positional | {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}
 
 
-def _broadcast(given: Given) -> Iterator[Cut]:
+def _broadcast(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut an elementwise operation along any dimension of its result."""
-    tensors = tensors_in(given)
+    tensors = tensors_in(named_args)
     shape = _broadcast_shape(*(tensor.shape for _, tensor in tensors))
     for dim, size in enumerate(shape):
         behind = len(shape) - dim
@@ -107,38 +107,40 @@ def _broadcast(given: Given) -> Iterator[Cut]:
         yield Cut(shape, dim, inputs)
 
 
-def _in_place(cuts: list[Cut], given: Given) -> list[Cut]:
+def _in_place(cuts: list[Cut], named_args: NamedArgs) -> list[Cut]:
     """Return the cuts of an elementwise operation that writes to its input; none where its output is another one."""
-    found = tensor_in(given, "input")
-    if found is None or found[1].shape != cuts[0].shape or "out" in given:
+    operand = tensor_in(named_args, "input")
+    if operand is None or operand[1].shape != cuts[0].shape or "out" in named_args:
         return []
-    return [replace(cut, written=(found[0],)) for cut in cuts]
+    return [replace(cut, written=(operand[0],)) for cut in cuts]
 
 
-def _alike(given: Given) -> Iterator[Cut]:
+def _alike(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut a cast or a copy along any dimension, and what it is made like with it where that has the same shape."""
-    found = tensor_in(given, "input")
-    if found is None:
+    operand = tensor_in(named_args, "input")
+    if operand is None:
         return
-    shape = tuple(found[1].shape)
+    shape = tuple(operand[1].shape)
     for dim in range(len(shape)):
-        yield Cut(shape, dim, {path: dim for path, tensor in tensors_in(given) if tensor.shape == shape})
+        yield Cut(shape, dim, {path: dim for path, tensor in tensors_in(named_args) if tensor.shape == shape})
 
 
 def _broadcast_shape(*shapes: torch.Size) -> tuple[int, ...]:
     """Return what shapes broadcast to; an empty one where they do not."""
     dims = max(map(len, shapes), default=0)
     padded = [(1,) * (dims - len(shape)) + tuple(shape) for shape in shapes]
-    found = [{size for size in sizes if size != 1} for sizes in zip(*padded, strict=True)]
-    return tuple(max(each, default=1) for each in found) if all(len(each) <= 1 for each in found) else ()
+    distinct = [{size for size in sizes if size != 1} for sizes in zip(*padded, strict=True)]
+    return (
+        tuple(max(extents, default=1) for extents in distinct) if all(len(extents) <= 1 for extents in distinct) else ()
+    )
 
 
-def _columns_of_weights(given: Given) -> Iterator[Cut]:
+def _columns_of_weights(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut an embedding by columns of its weights, of which each row that is read has a part in every block."""
-    index, weight = tensor_in(given, "input"), tensor_in(given, "weight")
+    index, weight = tensor_in(named_args, "input"), tensor_in(named_args, "weight")
     if index is None or weight is None or weight[1].dim() != 2 or not is_index(index[1]):
         return
-    if any(given.get(name, ("", None))[1] for name in ("max_norm", "sparse")):
+    if any(named_args.get(name, ("", None))[1] for name in ("max_norm", "sparse")):
         return
     shape = (*index[1].shape, weight[1].shape[1])
     yield Cut(shape, len(shape) - 1, {weight[0]: 1}, is_feature=True)

@@ -17,7 +17,7 @@ from pytest_msprobe.engine.values.pytree import map_with_paths
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a call is cut: ``dim`` of its only result, of this ``shape``, and of each argument in ``inputs``, by path.
+    """Cut of a call along ``dim`` of its only result, of this ``shape``, and of each argument in ``inputs``, by path.
 
     A block takes the same range of all of them, and every other argument whole. So the gradient of a cut argument is
     cut as it is, and that of a whole one is the sum over the blocks. The call may write to those in ``written``.
@@ -70,10 +70,10 @@ def block_of(tensor: torch.Tensor, dim: int, start: int, size: int) -> torch.Ten
 
 
 #: Path and value of each argument by its parameter's name.
-Given: TypeAlias = Mapping[str, tuple[str, Any]]
+NamedArgs: TypeAlias = Mapping[str, tuple[str, Any]]
 
 #: Gives the cuts of a call.
-Rule: TypeAlias = Callable[[Given], Iterator[Cut]]
+Rule: TypeAlias = Callable[[NamedArgs], Iterator[Cut]]
 
 
 def is_index(tensor: torch.Tensor) -> bool:
@@ -81,20 +81,20 @@ def is_index(tensor: torch.Tensor) -> bool:
     return tensor.dtype in (torch.int64, torch.int32, torch.bool)
 
 
-def tensors_in(given: Given) -> list[tuple[str, torch.Tensor]]:
+def tensors_in(named_args: NamedArgs) -> list[tuple[str, torch.Tensor]]:
     """Return paths and values of the arguments that are tensors."""
-    return [(path, value) for path, value in given.values() if isinstance(value, torch.Tensor)]
+    return [(path, value) for path, value in named_args.values() if isinstance(value, torch.Tensor)]
 
 
-def tensor_in(given: Given, name: str) -> tuple[str, torch.Tensor] | None:
+def tensor_in(named_args: NamedArgs, name: str) -> tuple[str, torch.Tensor] | None:
     """Return path and value of an argument that is a tensor; None of any other."""
-    path, value = given.get(name, ("", None))
+    path, value = named_args.get(name, ("", None))
     return (path, value) if isinstance(value, torch.Tensor) else None
 
 
-def linear(given: Given) -> Iterator[Cut]:
+def linear(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut a linear layer by rows of its input, or by rows of its weight and its bias with them."""
-    left, right, bias = (tensor_in(given, name) for name in ("input", "weight", "bias"))
+    left, right, bias = (tensor_in(named_args, name) for name in ("input", "weight", "bias"))
     if left is None or right is None or right[1].dim() != 2 or left[1].dim() < 2:
         return
     if left[1].shape[-1] != right[1].shape[1]:
@@ -109,8 +109,8 @@ def linear(given: Given) -> Iterator[Cut]:
 def product(left: str, right: str, added: str = "") -> Rule:
     """Return the rule of a matrix product: cut by rows of the left factor, columns of the right one, or the batch."""
 
-    def cuts(given: Given) -> Iterator[Cut]:
-        ours, theirs, more = (tensor_in(given, name) for name in (left, right, added))
+    def cuts(named_args: NamedArgs) -> Iterator[Cut]:
+        ours, theirs, more = (tensor_in(named_args, name) for name in (left, right, added))
         if ours is None or theirs is None or min(ours[1].dim(), theirs[1].dim()) < 2:
             return
         a, b = ours[1], theirs[1]
@@ -131,45 +131,47 @@ def product(left: str, right: str, added: str = "") -> Rule:
     return cuts
 
 
-def einsum(given: Given) -> Iterator[Cut]:
+def einsum(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut an einsum along any letter of its result."""
-    found = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)(?:->([a-zA-Z]*))?", str(given["equation"][1]).replace(" ", ""))
-    if found is None:
+    match = re.fullmatch(
+        r"([a-zA-Z]+(?:,[a-zA-Z]+)*)(?:->([a-zA-Z]*))?", str(named_args["equation"][1]).replace(" ", "")
+    )
+    if match is None:
         return
-    operands, result = found[1].split(","), found[2]
+    operands, result = match[1].split(","), match[2]
     letters = "".join(operands)
-    result = "".join(sorted(each for each in letters if letters.count(each) == 1)) if result is None else result
-    tensors = tensors_in(given)
+    result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1)) if result is None else result
+    tensors = tensors_in(named_args)
     # A letter that an operand has twice is a diagonal.
-    if len(tensors) != len(operands) or any(len({*each}) != len(each) for each in (*operands, result)):
+    if len(tensors) != len(operands) or any(len({*term}) != len(term) for term in (*operands, result)):
         return
     sizes: dict[str, int] = {}
     for words, (_, tensor) in zip(operands, tensors, strict=True):
         if len(words) != tensor.dim():
             return
-        if any(sizes.setdefault(each, size) != size for each, size in zip(words, tensor.shape, strict=True)):
+        if any(sizes.setdefault(letter, size) != size for letter, size in zip(words, tensor.shape, strict=True)):
             return
     if not {*result} <= sizes.keys():
         return
-    shape = tuple(sizes[each] for each in result)
+    shape = tuple(sizes[letter] for letter in result)
     # The operands with the result's first letter hold the batch, whichever place they have.
     batched = "".join(words for words in operands if result[:1] in words)
-    for dim, each in enumerate(result):
+    for dim, letter in enumerate(result):
         of = zip(operands, tensors, strict=True)
-        inputs = {path: words.index(each) for words, (path, _) in of if each in words}
-        yield Cut(shape, dim, inputs, is_feature=each not in batched)
+        inputs = {path: words.index(letter) for words, (path, _) in of if letter in words}
+        yield Cut(shape, dim, inputs, is_feature=letter not in batched)
 
 
-def heads(given: Given) -> Iterator[Cut]:
+def heads(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut (..., L, E) along a dimension before the last two that query, key and value share.
 
     A mask is cut with them where it has that dimension.
     """
-    found = [tensor_in(given, name) for name in ("query", "key", "value")]
-    operands = [each for each in found if each is not None]
+    slots = [tensor_in(named_args, name) for name in ("query", "key", "value")]
+    operands = [operand for operand in slots if operand is not None]
     if len(operands) < 3 or len({tensor.dim() for _, tensor in operands}) > 1:
         return
-    query, value, mask = operands[0][1], operands[2][1], tensor_in(given, "attn_mask")
+    query, value, mask = operands[0][1], operands[2][1], tensor_in(named_args, "attn_mask")
     shape = (*query.shape[:-1], value.shape[-1])
     for dim in range(len(shape) - 2):
         if len({tensor.shape[dim] for _, tensor in operands}) > 1:
@@ -185,8 +187,8 @@ def heads(given: Given) -> Iterator[Cut]:
 def convolution(operation: str) -> Rule:
     """Return the rule of a convolution, plain or transposed."""
 
-    def cuts(given: Given) -> Iterator[Cut]:
-        call = convolution_call(operation, given)
+    def cuts(named_args: NamedArgs) -> Iterator[Cut]:
+        call = convolution_call(operation, named_args)
         if call is None:
             return
         (values, tensor), (weight, kernels) = call.values, call.weight
@@ -200,12 +202,12 @@ def convolution(operation: str) -> Rule:
     return cuts
 
 
-def basic_index(given: Given) -> Iterator[Cut]:
+def basic_index(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut a basic indexing, which reads no index from a tensor or a list, along each dimension that is all read."""
-    found, index = tensor_in(given, "input"), given.get("index", ("", []))[1]
-    if found is None:
+    operand, index = tensor_in(named_args, "input"), named_args.get("index", ("", []))[1]
+    if operand is None:
         return
-    path, tensor = found
+    path, tensor = operand
     items = list(index) if isinstance(index, tuple) else [index]
     if any(type(item) not in (int, slice, type(None), type(Ellipsis)) for item in items):
         return
@@ -234,50 +236,53 @@ def basic_index(given: Given) -> Iterator[Cut]:
 _IGNORED = -100
 
 
-def divisor(given: Given) -> torch.Tensor | None:
+def divisor(named_args: NamedArgs) -> torch.Tensor | None:
     """Return what a loss divides the sum of its rows or elements by, in float64; None where it is that sum."""
-    if given.get("reduction", ("", "mean"))[1] != "mean":
+    if named_args.get("reduction", ("", "mean"))[1] != "mean":
         return None
-    target = given["target"][1]
+    target = named_args["target"][1]
     if not is_index(target):
         return torch.tensor(target.numel(), dtype=torch.float64)
-    counted, weight = target[target != given.get("ignore_index", ("", _IGNORED))[1]], tensor_in(given, "weight")
-    each = torch.ones_like(counted, dtype=torch.float64) if weight is None else weight[1].detach().double()[counted]
-    return each.sum()
+    counted, weight = (
+        target[target != named_args.get("ignore_index", ("", _IGNORED))[1]],
+        tensor_in(named_args, "weight"),
+    )
+    weights = torch.ones_like(counted, dtype=torch.float64) if weight is None else weight[1].detach().double()[counted]
+    return weights.sum()
 
 
-def loss_of_classes(given: Given) -> Iterator[Cut]:
+def loss_of_classes(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut the loss of a class for each row, of shape (N, C, ...) against (N, ...), by rows; weights stay whole."""
-    ours, target = tensor_in(given, "input"), tensor_in(given, "target")
+    ours, target = tensor_in(named_args, "input"), tensor_in(named_args, "target")
     if ours is None or target is None or not is_index(target[1]) or target[1].dim() != ours[1].dim() - 1:
         return
-    shape, ignored = tuple(target[1].shape), given.get("ignore_index", ("", _IGNORED))[1]
+    shape, ignored = tuple(target[1].shape), named_args.get("ignore_index", ("", _IGNORED))[1]
     if not shape or shape != (ours[1].shape[0], *ours[1].shape[2:]):
         return
     # One block does not see the classes of another, and a device may not survive one that there is not.
     if _are_classes(target[1], ours[1].shape[1], ignored):
-        yield from _reduced(given, Cut(shape, 0, {ours[0]: 0, target[0]: 0}))
+        yield from _reduced(named_args, Cut(shape, 0, {ours[0]: 0, target[0]: 0}))
 
 
 def _are_classes(target: torch.Tensor, count: int, ignored: int) -> bool:
     return target.is_meta or bool(((target == ignored) | ((target >= 0) & (target < count))).all())
 
 
-def loss_of_elements(given: Given) -> Iterator[Cut]:
+def loss_of_elements(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut the loss of each element along any dimension."""
-    ours, target = tensor_in(given, "input"), tensor_in(given, "target")
+    ours, target = tensor_in(named_args, "input"), tensor_in(named_args, "target")
     if ours is None or target is None or ours[1].shape != target[1].shape:
         return
-    if is_index(target[1]) or any(tensor_in(given, name) is not None for name in ("weight", "pos_weight")):
+    if is_index(target[1]) or any(tensor_in(named_args, name) is not None for name in ("weight", "pos_weight")):
         return
     for dim in range(ours[1].dim()):
-        yield from _reduced(given, Cut(tuple(ours[1].shape), dim, {ours[0]: dim, target[0]: dim}))
+        yield from _reduced(named_args, Cut(tuple(ours[1].shape), dim, {ours[0]: dim, target[0]: dim}))
 
 
-def _reduced(given: Given, cut: Cut) -> Iterator[Cut]:
+def _reduced(named_args: NamedArgs, cut: Cut) -> Iterator[Cut]:
     """Yield the cut of a loss by its reduction, where that can be given another value."""
-    path, reduction = given.get("reduction", ("kwargs.reduction", "mean"))
-    if any(given.get(name, ("", None))[1] is not None for name in ("size_average", "reduce")):
+    path, reduction = named_args.get("reduction", ("kwargs.reduction", "mean"))
+    if any(named_args.get(name, ("", None))[1] is not None for name in ("size_average", "reduce")):
         return
     if reduction == "none":
         yield cut
@@ -285,52 +290,52 @@ def _reduced(given: Given, cut: Cut) -> Iterator[Cut]:
         yield replace(cut, is_reduced=True)
 
 
-def along(given: Given) -> Iterator[Cut]:
+def along(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut what works along one dimension, as a softmax does, along any other one."""
-    found, dim = tensor_in(given, "input"), given.get("dim", ("", None))[1]
-    if found is None or type(dim) is not int:
+    operand, dim = tensor_in(named_args, "input"), named_args.get("dim", ("", None))[1]
+    if operand is None or type(dim) is not int:
         return
-    path, tensor = found
+    path, tensor = operand
     if -tensor.dim() <= dim < tensor.dim():
-        yield from _cut_alike(path, tensor, [each for each in range(tensor.dim()) if each != dim % tensor.dim()])
+        yield from _cut_alike(path, tensor, [other for other in range(tensor.dim()) if other != dim % tensor.dim()])
 
 
-def over_last(given: Given) -> Iterator[Cut]:
+def over_last(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut what normalises the last dimensions along those before them; weights stay whole."""
-    found, normalized = tensor_in(given, "input"), given.get("normalized_shape", ("", None))[1]
-    if found is None:
+    operand, normalized = tensor_in(named_args, "input"), named_args.get("normalized_shape", ("", None))[1]
+    if operand is None:
         return
     count = len(normalized) if isinstance(normalized, (list, tuple)) else 1
-    yield from _cut_alike(*found, range(found[1].dim() - count))
+    yield from _cut_alike(*operand, range(operand[1].dim() - count))
 
 
-def over_groups(given: Given) -> Iterator[Cut]:
+def over_groups(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut what normalises groups of channels of (N, C, ...) along N; weights of channels stay whole."""
-    found = tensor_in(given, "input")
-    if found is not None and found[1].dim() > 1:
-        yield from _cut_alike(*found, [0])
+    operand = tensor_in(named_args, "input")
+    if operand is not None and operand[1].dim() > 1:
+        yield from _cut_alike(*operand, [0])
 
 
-def over_planes(given: Given) -> Iterator[Cut]:
+def over_planes(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut what normalises each plane of (N, C, ...) by itself along N or C."""
-    yield from _of_channels(given, [0, 1])
+    yield from _of_channels(named_args, [0, 1])
 
 
-def over_channels(given: Given) -> Iterator[Cut]:
+def over_channels(named_args: NamedArgs) -> Iterator[Cut]:
     """Cut what normalises each channel of (N, C, ...) by itself along C."""
-    yield from _of_channels(given, [1])
+    yield from _of_channels(named_args, [1])
 
 
-def _of_channels(given: Given, dims: Iterable[int]) -> Iterator[Cut]:
+def _of_channels(named_args: NamedArgs, dims: Iterable[int]) -> Iterator[Cut]:
     """Cut (N, C, ...) along dimensions, and along C what there is a number of for each channel.
 
     Running statistics, which may be written to, are of all samples: with them along C alone.
     """
-    found = tensor_in(given, "input")
-    if found is None or found[1].dim() < 2:
+    operand = tensor_in(named_args, "input")
+    if operand is None or operand[1].dim() < 2:
         return
-    path, tensor = found
-    weights, statistics = _tensors(given, "weight", "bias"), _tensors(given, "running_mean", "running_var")
+    path, tensor = operand
+    weights, statistics = _tensors(named_args, "weight", "bias"), _tensors(named_args, "running_mean", "running_var")
     if any(other.shape != (tensor.shape[1],) for other in (weights | statistics).values()):
         return
     for dim in dims:
@@ -341,8 +346,8 @@ def _of_channels(given: Given, dims: Iterable[int]) -> Iterator[Cut]:
             yield Cut(tuple(tensor.shape), dim, {path: dim})
 
 
-def _tensors(given: Given, *names: str) -> dict[str, torch.Tensor]:
-    return dict(each for name in names if (each := tensor_in(given, name)) is not None)
+def _tensors(named_args: NamedArgs, *names: str) -> dict[str, torch.Tensor]:
+    return dict(operand for name in names if (operand := tensor_in(named_args, name)) is not None)
 
 
 def _cut_alike(path: str, tensor: torch.Tensor, dims: Iterable[int]) -> Iterator[Cut]:

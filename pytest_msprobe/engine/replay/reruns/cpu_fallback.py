@@ -69,9 +69,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _is_asked(self, arguments: object) -> bool:
         """Return whether arguments are the device's; those of sparse tensors have kernels of their own."""
-        given = [value for value in tree_leaves(arguments) if isinstance(value, (torch.Tensor, torch.device))]
-        tensors = [value for value in given if isinstance(value, torch.Tensor)]
-        places = (value.device if isinstance(value, torch.Tensor) else value for value in given)
+        leaves = [value for value in tree_leaves(arguments) if isinstance(value, (torch.Tensor, torch.device))]
+        tensors = [value for value in leaves if isinstance(value, torch.Tensor)]
+        places = (value.device if isinstance(value, torch.Tensor) else value for value in leaves)
         return any(place.type == self._type for place in places) and all(
             tensor.layout is torch.strided for tensor in tensors
         )
@@ -97,7 +97,9 @@ def _writing(func: Any) -> Any:
     namespace, _, name = func._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
     overloads = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
-    return next((each for each in overloads if _writes(each) and _inputs(each) == _inputs(func)), None)
+    return next(
+        (candidate for candidate in overloads if _writes(candidate) and _inputs(candidate) == _inputs(func)), None
+    )
 
 
 def _writes(func: Any) -> bool:

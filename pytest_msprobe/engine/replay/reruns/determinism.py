@@ -15,12 +15,11 @@ from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.partition.rules import Cut, block_of
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UndefinedProperty
+from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput, Variation
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.results.batch_variations import Variation
-from pytest_msprobe.results.repeats import UnstableOutput
 
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -29,7 +28,7 @@ Results = dict[str, torch.Tensor]
 
 @dataclass
 class _Instability:
-    """What was seen of one output: where it ever differed (a mask, None for everywhere), how often and by how much."""
+    """Instability of one output: where it ever differed (a mask, None for everywhere), how often and by how much."""
 
     elements: int
     mask: torch.Tensor | None
@@ -49,13 +48,15 @@ def unstable_outputs(trial: Trial, direction: Direction, times: int) -> tuple[Un
     first, again = target_results(trial, direction), Trial(trial.subject, trial.device)
     if draws_undeclared_randomness(again):
         first, again = target_results(again, direction), Trial(trial.subject, trial.device)
-    seen: dict[str, _Instability] = {}
+    unstable: dict[str, _Instability] = {}
     for _ in range(times - 1):
         results = target_results(again, direction)
         for path in first.keys() | results.keys():
-            _compare(seen, path, first.get(path), results.get(path))
+            _compare(unstable, path, first.get(path), results.get(path))
         again = Trial(trial.subject, trial.device)
-    return tuple(seen[path].output(path) for path in (*first, *(seen.keys() - first.keys())) if path in seen)
+    return tuple(
+        unstable[path].output(path) for path in (*first, *(unstable.keys() - first.keys())) if path in unstable
+    )
 
 
 def nondeterminism_reason(trial: Trial, framework: str) -> str:
@@ -73,16 +74,18 @@ def target_results(trial: Trial, direction: Direction) -> Results:
     return dict(tensors_with_paths(of_target(trial, direction)))
 
 
-def _compare(seen: dict[str, _Instability], path: str, first: torch.Tensor | None, again: torch.Tensor | None) -> None:
+def _compare(
+    instabilities: dict[str, _Instability], path: str, first: torch.Tensor | None, again: torch.Tensor | None
+) -> None:
     if first is None or again is None or first.shape != again.shape or first.dtype != again.dtype:
         elements = 0 if first is None else first.numel()
-        unlike = seen.setdefault(path, _Instability(elements, None))
+        unlike = instabilities.setdefault(path, _Instability(elements, None))
         unlike.mask, unlike.runs, unlike.largest = None, unlike.runs + 1, math.inf
         return
     mask = unequal_bits(first, again)
     if not mask.any():
         return
-    unstable = seen.setdefault(path, _Instability(first.numel(), torch.zeros_like(mask)))
+    unstable = instabilities.setdefault(path, _Instability(first.numel(), torch.zeros_like(mask)))
     unstable.runs += 1
     unstable.largest = max(unstable.largest, largest_difference(first[mask], again[mask]))
     if unstable.mask is not None:
@@ -122,8 +125,8 @@ def row_cut(trial: Trial) -> Cut | str:
     reason = _unfit(trial)
     if reason:
         return reason
-    found = cuts_of(trial.subject.operation, arguments)
-    cuts = [cut for cut in found if cut.inputs and not cut.is_feature and not cut.is_reduced]
+    candidates = cuts_of(trial.subject.operation, arguments)
+    cuts = [cut for cut in candidates if cut.inputs and not cut.is_feature and not cut.is_reduced]
     if not cuts:
         return ROWS_UNKNOWN
     cut = min(cuts, key=lambda cut: (cut.length < 2, cut.dim))
@@ -136,7 +139,7 @@ def cut_of_arguments(trial: Trial, batched: Sequence[int | str]) -> Cut | str:
     Returns why it cannot be cut where one is not a tensor or they have different numbers of rows.
     """
     tensors = dict(trial.subject.arguments.tensors())
-    paths = [f"args.{each}" if isinstance(each, int) else f"kwargs.{each}" for each in batched]
+    paths = [f"args.{position}" if isinstance(position, int) else f"kwargs.{position}" for position in batched]
     for name, path in zip(batched, paths, strict=True):
         if path not in tensors or not tensors[path].dim():
             return f"argument {name!r} has no rows"
@@ -166,16 +169,16 @@ def variations(trial: Trial, cut: Cut, direction: Direction) -> tuple[Variation,
     TargetError as the trial's runs do.
     """
     whole = {path: (tensor, dim) for path, tensor, dim in _rows(target_results(trial, direction), cut)}
-    found: dict[str, Variation] = {}
+    varying: dict[str, Variation] = {}
     parts = parts_of(cut.length)
     for start, size in parts:
         results = target_results(BlockTrial(trial, cut, start, size, direction), direction)
         for path, (tensor, dim) in whole.items():
             expected = block_of(tensor, dim, start, size)
-            seen = _difference(path, expected, results.get(path), _in_words(start, size, cut.length))
-            if seen is not None:
-                found[path] = seen if path not in found else found[path].joined(seen)
-    return tuple(found.values())
+            difference = _difference(path, expected, results.get(path), _in_words(start, size, cut.length))
+            if difference is not None:
+                varying[path] = difference if path not in varying else varying[path].joined(difference)
+    return tuple(varying.values())
 
 
 def compares_nothing(trial: Trial, cut: Cut, direction: Direction) -> bool:
@@ -192,13 +195,13 @@ def _rows(results: Results, cut: Cut) -> Iterator[tuple[str, torch.Tensor, int]]
             yield path, tensor, dim
 
 
-def _difference(path: str, expected: torch.Tensor, found: torch.Tensor | None, rows: str) -> Variation | None:
-    if found is None or found.shape != expected.shape or found.dtype != expected.dtype:
+def _difference(path: str, expected: torch.Tensor, actual: torch.Tensor | None, rows: str) -> Variation | None:
+    if actual is None or actual.shape != expected.shape or actual.dtype != expected.dtype:
         return Variation(path, 1, rows, expected.numel(), expected.numel(), math.inf)
-    mask = unequal_bits(expected.contiguous(), found.contiguous())
+    mask = unequal_bits(expected.contiguous(), actual.contiguous())
     if not mask.any():
         return None
-    largest = largest_difference(expected[mask], found[mask])
+    largest = largest_difference(expected[mask], actual[mask])
     return Variation(path, 1, rows, int(mask.sum()), mask.numel(), largest)
 
 

@@ -21,7 +21,7 @@ Prepare = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 
 
 class Recorded(Protocol):
-    """What a recorded baseline has of one record."""
+    """Recorded baseline of one record."""
 
     #: Why its tensors were not used, empty where they were or where there are none.
     problem: str

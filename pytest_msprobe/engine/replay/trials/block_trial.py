@@ -64,11 +64,15 @@ class BlockTrial(Trial):
             return None
         return self._divided({f"grad.{path}": grad for path, grad in gradients.items() if grad is not None})
 
-    def _divided(self, found: Tensors) -> Tensors:
+    def _divided(self, results: Tensors) -> Tensors:
         """Return a block's share of what the whole call gives, which may be a mean over all blocks."""
         whole = self._whole.subject
         divisor = divisor_of(whole.operation, whole.arguments) if self._cut.is_reduced else None
-        return found if divisor is None else {path: (each / divisor).to(each.dtype) for path, each in found.items()}
+        return (
+            results
+            if divisor is None
+            else {path: (result / divisor).to(result.dtype) for path, result in results.items()}
+        )
 
 
 def blocks(trial: Trial, plan: Plan, direction: Direction) -> Iterator[BlockTrial]:

@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_on
 
 @dataclass(frozen=True, slots=True)
 class ReplayConfig:
-    """What checks have in common: the active device, the policy and where inputs come from.
+    """Settings that checks have in common: the active device, the policy and where inputs come from.
 
     ``admit`` lets a large call take memory, or raises Skip. ``measure_all`` asks for every metric of every output,
     for tables, and not only for those that decide. ``math_mode`` says whether verdicts take the modes into account that

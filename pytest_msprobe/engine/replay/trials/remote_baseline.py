@@ -39,11 +39,11 @@ class RemoteBaseline:
 
     def __call__(self, path: str, standard: Standard) -> torch.Tensor | None:
         """Return the output at a path; None where there is none that can be compared with the target's."""
-        found = self._found
-        if isinstance(found, str):
-            self._missing[path] = found
+        outputs = self._found
+        if isinstance(outputs, str):
+            self._missing[path] = outputs
             return None
-        tensor, target = found.get(path), self._targets[path]
+        tensor, target = outputs.get(path), self._targets[path]
         if tensor is None or tensor.shape != target.shape or tensor.dtype != target.dtype:
             what = "nothing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
             self._missing[path] = f"it gave {what} for {path}"

@@ -144,7 +144,7 @@ class Trial:
         """Return whether the target has a tensor that is not contiguous, of arriving gradients too for ``backward``."""
         if self.subject.arguments.layouts:
             return True
-        return direction == "backward" and any(not each.is_contiguous() for each in self.grad_outputs.values())
+        return direction == "backward" and any(not gradient.is_contiguous() for gradient in self.grad_outputs.values())
 
     @functools.cached_property
     def randomness(self) -> RandomProperty | None:

@@ -31,8 +31,8 @@ def placement_for(device: Device, subject: Subject) -> Callable[[torch.Tensor], 
     if not _is_cpu(device) or subject.target is not subject.golden or subject.key.partition(".")[0] not in _OF_TORCH:
         return device.put
     arguments = subject.arguments
-    given = tensors_with_paths({"args": arguments.args, "kwargs": arguments.kwargs})
-    large = {path for path, tensor in given if _size(tensor, path in arguments.layouts) >= LARGE}
+    tensors = tensors_with_paths({"args": arguments.args, "kwargs": arguments.kwargs})
+    large = {path for path, tensor in tensors if _size(tensor, path in arguments.layouts) >= LARGE}
     cuts = cuts_of(subject.operation, arguments) if large else []
     if not cuts or not large.isdisjoint(cuts[0].written):
         return device.put
@@ -56,7 +56,9 @@ def shared_bytes(call: Call, device: Device) -> int:
     if backward is not None:
         elements += [*backward.grad_outputs, *backward.grad_inputs]
     return sum(
-        math.prod(each.shape) * dtype_named(each.dtype).itemsize for each in tensors_of(elements) if is_large(each)
+        math.prod(element.shape) * dtype_named(element.dtype).itemsize
+        for element in tensors_of(elements)
+        if is_large(element)
     )
 
 

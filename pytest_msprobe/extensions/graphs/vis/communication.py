@@ -76,7 +76,7 @@ Source = Literal["NPU", "Bench"]
 
 
 class Facts(NamedTuple):
-    """What is known of one node besides its place: its values, how precise it is, and how severe its overflow."""
+    """Facts of one node besides its place: its values, how precise it is, and how severe its overflow."""
 
     inputs: Items
     outputs: Items
@@ -116,7 +116,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How graphs are described: ``task`` of a comparison, None for single runs; what the columns of its values mean.
+    """Manner of describing graphs: ``task`` of a comparison, None for single runs; the meaning of its values' columns.
 
     ``overflow``: nodes have levels of overflow. ``all_frames``: a node shows its whole call stack, and not only the
     line of the user's program.

@@ -117,7 +117,7 @@ def _node(row: tuple[object, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VisOptions:
-    """Where graph files go, in which form, and whether nodes show their whole call stack."""
+    """Place and form of graph files, and whether nodes show their whole call stack."""
 
     folder: Path
     form: Form = "db"

@@ -41,7 +41,7 @@ from pytest_msprobe.extensions.mindspore.primitives import activation, reduction
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE as PRIMITIVES
 from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.setups import setups_key
 
@@ -61,6 +61,15 @@ _OF_ELEMENTS: Final = frozenset(
     """.split()
 )
 _HOMES = {"Torch": torch, "Functional": F}
+
+
+class KernelSkip(BaseSkipReason):
+    """Reasons for which a kernel of a static graph is not judged."""
+
+    NO_DEFINITION = "no golden definition for kernels of this type"
+    MISLABELLED = "MindSpore wrote values of a wider dtype under the name of a narrow one"
+    OF_A_VIEW = "MindSpore wrote the memory of a view, whose elements are in another order"
+    CHANGED_INPUTS = "the kernel changed its inputs, and no dump of the iteration before holds them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +186,7 @@ def definition_of(kind: str) -> Definition:
         return _OWN[kind]
     primitive = PRIMITIVES.get(kind)
     if primitive is None or kind not in _OF_ELEMENTS:
-        raise Skip(SkipReason.NO_KERNEL_DEFINITION, kind)
+        raise Skip(KernelSkip.NO_DEFINITION, kind)
     home, _, api = primitive.counterpart.partition(".")
     return Definition(api, forward.on_elements(getattr(_HOMES[home], api)))
 
@@ -198,9 +207,9 @@ def _replay(dump: GraphDump, name: str, setup: ReplayConfig) -> Replay:
     kernel = dump.kernels[name]
     definition = definition_of(kernel.type)
     if hardware(setup.device) == "cpu" and kernel.is_mislabelled:
-        raise Skip(SkipReason.MISLABELLED, kernel.type)
+        raise Skip(KernelSkip.MISLABELLED, kernel.type)
     if takes_a_view(dump, kernel):
-        raise Skip(SkipReason.OF_A_VIEW, kernel.type)
+        raise Skip(KernelSkip.OF_A_VIEW, kernel.type)
     call = _call(dump, kernel, definition)
     results = [load_tensor(element, dump.tensor_folder) for element in tensors_of(call.forward.output)]
     settings = settings_of_forward(dump, kernel.type)
@@ -223,7 +232,7 @@ def _call(dump: GraphDump, kernel: Kernel, definition: Definition) -> Call:
     known = {slot: element for slot, element in before.items() if element is not None}
     results = [*kernel.outputs.values()][: definition.outputs]
     if not results and len(known) < len(definition.changes):
-        raise Skip(SkipReason.CHANGED_INPUTS, kernel.type)
+        raise Skip(KernelSkip.CHANGED_INPUTS, kernel.type)
     results += [kernel.inputs[slot] for slot in known]
     inputs = {slot: known.get(slot) if slot in before else element for slot, element in kernel.inputs.items()}
     name = parse_api_name(kernel.record)

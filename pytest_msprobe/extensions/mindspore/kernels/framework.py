@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.references import ReferenceRegistry
 
 
 class WroteDump(CpuDevice):
-    """What a dump was written on, for the rules that are about it; tensors of files are on the CPU."""
+    """Device that a dump was written on, for the rules that are about it; tensors of files are on the CPU."""
 
     def __init__(self, name: str) -> None:
         self.name = name

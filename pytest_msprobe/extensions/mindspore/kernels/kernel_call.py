@@ -30,7 +30,8 @@ from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump, re
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
+from pytest_msprobe.results.skip_reasons import Skip
 
 # A setting is inferred from numbers where half of the elements are this near to the recorded ones,
 # nearer than another comes, and further than half precision errs. Where they are nearer still, no other setting is
@@ -172,7 +173,7 @@ class KernelCall:
 
     def lacks(self, what: str) -> Skip:
         """Return the skip of a kernel of which something is not known."""
-        return Skip(SkipReason.NO_SETTINGS, f"{self.kind} needs {what}")
+        return Skip(MindSporeSkip.NO_SETTINGS, f"{self.kind} needs {what}")
 
 
 def _distance(ours: Tensor, recorded: Tensor) -> float:

@@ -23,7 +23,8 @@ from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named, is_low_precision
 from pytest_msprobe.extensions.mindspore.jit_functions import bridged, mindspore_dtype
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE, Definition
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
+from pytest_msprobe.results.skip_reasons import Skip
 
 
 def narrow_dtype(record: ForwardRecord) -> torch.dtype | None:
@@ -114,19 +115,19 @@ def functions_of_primitive(
     if registered is not None:
         definition = Definition(name.qualified_api, registered)
     if definition is None:
-        raise Skip(SkipReason.NO_COUNTERPART, f"primitive {kind}")
+        raise Skip(MindSporeSkip.NO_COUNTERPART, f"primitive {kind}")
     make = make or primitive_class(kind)
     if make is None:
-        raise Skip(SkipReason.MISSING_API, f"primitive {kind}")
+        raise Skip(MindSporeSkip.MISSING_API, f"primitive {kind}")
     golden = definition.golden or resolve(call.counterpart or name, references)
     named = _required(golden) if definition.golden else []
     missing = [each for each in named if each not in call.forward.kwargs]
     if missing:
-        raise Skip(SkipReason.NO_SETTINGS, f"{kind} needs {', '.join(missing)}")
+        raise Skip(MindSporeSkip.NO_SETTINGS, f"{kind} needs {', '.join(missing)}")
     made = _Made(make, definition)
     unknown = made.unknown(call.forward.kwargs)
     if unknown:
-        raise Skip(SkipReason.MISSING_API, f"primitive {kind} with {', '.join(unknown)}")
+        raise Skip(MindSporeSkip.MISSING_API, f"primitive {kind} with {', '.join(unknown)}")
     target: Callable[..., Any] = made
     golden = _with_settings_among(golden, named)
     # What a call changes is the caller's own tensor, and no copy of 16 bits.

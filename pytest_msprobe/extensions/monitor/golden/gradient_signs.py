@@ -43,7 +43,7 @@ _OF_VECTORS = UNIT_ROUNDOFF["bfloat16"]
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a gradient probe wrote for one rank: the sign maps, and their summaries as series."""
+    """Files that a gradient probe wrote for one rank: the sign maps, and their summaries as series."""
 
     maps: ProbedRank
     summaries: Run

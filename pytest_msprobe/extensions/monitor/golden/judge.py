@@ -361,7 +361,7 @@ def _described(tensor: Watched, apart: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Those series of a run that can be compared."""
+    """Comparable series of a run."""
 
     run: Run
     keys: Iterable[SeriesKey]
@@ -373,7 +373,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _MicroBatches:
-    """How many micro batches the steps of a run and of its golden run have, where those hold other data."""
+    """Number of micro batches in the steps of a run and of its golden run, where those hold other data."""
 
     target: int
     golden: int

@@ -57,7 +57,7 @@ _STEPS_OF_NOISE, _NOISY = 8, 0.05
 
 
 class Evidence:
-    """What all series of a pair show together, at each of ``steps`` (int64, ascending).
+    """Evidence of all series of a pair together, at each of ``steps`` (int64, ascending).
 
     It takes tensors one after another, whose ``kinds`` it is given, and keeps little of each.
     """

@@ -234,7 +234,7 @@ class Source(Protocol):
 
 
 class Statistics:
-    """What a run has of each tensor: its statistics by name, tensors in the order computed."""
+    """Statistics of each tensor of a run, by name, tensors in the order computed."""
 
     def __init__(self, run: Source) -> None:
         self._run = run

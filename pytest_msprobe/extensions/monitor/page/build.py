@@ -62,7 +62,7 @@ class RankRuns:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found in a series; ``rank`` is the place of its rank in the page, ``step`` None where it has none."""
+    """Finding in a series; ``rank`` is the place of its rank in the page, ``step`` None where it has none."""
 
     rank: int
     key: SeriesKey

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.run.option_fields import add_fields, output_file, read_fields, refuse_without, setting, shared
+from pytest_msprobe.run.option_fields import output_file, read_fields, refuse_without, setting, shared
 from pytest_msprobe.run.shared_options import HTML
 
 
@@ -22,11 +22,6 @@ class PageOptions:
         "and maximum of several steps)",
         kind="args",
     )
-
-
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add what only this page has."""
-    add_fields(group, PageOptions)
 
 
 def read_options(config: pytest.Config) -> PageOptions | None:

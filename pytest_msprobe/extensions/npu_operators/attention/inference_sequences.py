@@ -153,7 +153,7 @@ class SequenceKeys:
 
 @dataclass(frozen=True, slots=True)
 class Dequantization:
-    """How whole numbers of keys or values become numbers again: (x + offset) * scale.
+    """Conversion of whole numbers of keys or values into numbers again: (x + offset) * scale.
 
     ====  ===============================================  =================================
     mode  the parameters are those of                      shape

@@ -17,7 +17,7 @@ _NOWHERE = 99
 
 @dataclass(frozen=True, slots=True)
 class Selecting:
-    """Where an operator has what says which keys a query sees: positions of arguments and their names.
+    """Arguments of an operator that select the keys a query sees: their positions and their names.
 
     ``query`` and ``key`` are positions. ``lengths`` of queries and keys, ``layouts`` and ``mode`` are names, with their
     positions where they have one. ``chosen`` is where the selected blocks are and ``size`` where it is how many keys

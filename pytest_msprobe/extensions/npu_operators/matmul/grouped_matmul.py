@@ -50,7 +50,7 @@ _ROWS, _INNER = 0, 2
 
 @dataclass(frozen=True)
 class Factors:
-    """What each group of a product has besides its two operands, None where it has not: one entry per group."""
+    """Operands of each group of a product besides its two, None where it has not: one entry per group."""
 
     bias: Sequence[Tensor | None]
     scale: Sequence[Tensor | None]

@@ -43,7 +43,7 @@ _THRESHOLDS = {(E2M1, 0.0): 1.5, (E2M1, 6.0): 1.5, (E2M1, 7.0): 1.75, (E1M2, 1.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """How shared exponents are found, as the arguments of these names say, from the largest magnitude of a block.
+    """Computation of shared exponents, as the arguments of these names say, from the largest magnitude of a block.
 
     ``scale_alg`` 0 is floor(log2 amax) - emax, the specification's. 1 is log2(amax / largest) rounded up, so that
     nothing exceeds the format's largest number. 2 is the same with ``dst_type_max`` for the largest, except for some of

@@ -62,7 +62,7 @@ _MOST_AROUND = 3 * ALIGNMENT
 
 
 class Server:
-    """What requests are asked of: a device once it was opened, and the call that ran last."""
+    """State that requests are asked of: a device once it was opened, and the call that ran last."""
 
     def __init__(self) -> None:
         self._devices = DeviceRegistry()
@@ -77,7 +77,7 @@ class Server:
             with suppress_warnings():
                 return self._answer(request, blobs)
         except Skip as skip:
-            return Skipped(skip.reason.name, skip.detail), []
+            return Skipped(skip.reason.value, skip.detail), []
         except TargetError as error:
             return self._failed("target", str(error)), []
         except UserError as error:

@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """How a baseline was recorded. ``dumps`` maps the fingerprint of each dump to where it was.
+    """Settings that a baseline was recorded with. ``dumps`` maps the fingerprint of each dump to where it was.
 
     Seed, data and dumps say which inputs its numbers belong to; ``starts`` what computed them, each different one once.
     ``level`` is the policy's, "by API" where each API has its own.

@@ -33,12 +33,12 @@ def read_details(path: Path) -> list[RecordRow]:
         raise _foreign(path) if isinstance(error, UnicodeDecodeError) else _unreadable(path, error) from None
     records: dict[str, list[OutputRow]] = {}
     whole: dict[str, RecordRow] = {}
-    seen: set[str] = set()
+    names: set[str] = set()
     for number, cells in _rows(path, text):
         name = cells["API Name"]
-        if name in seen:
+        if name in names:
             raise BaselineError(f"line {number}: {name!r} occurs twice", file=path, remedy="keep one of the rows")
-        seen.add(name)
+        names.add(name)
         if match := _NAME.fullmatch(name):
             try:
                 output = _output(f"output.{match['index']}", cells)
@@ -47,8 +47,8 @@ def read_details(path: Path) -> list[RecordRow]:
             records.setdefault(match["record"], []).append(output)
         else:
             whole[name] = RecordRow(name, outcome=_outcome(cells), reason=cells.get("Message", "").strip())
-    found = [_record(name, outputs) for name, outputs in records.items()]
-    return [*found, *(row for name, row in whole.items() if name not in records)]
+    rows = [_record(name, outputs) for name, outputs in records.items()]
+    return [*rows, *(row for name, row in whole.items() if name not in records)]
 
 
 def _record(name: str, outputs: list[OutputRow]) -> RecordRow:

@@ -78,12 +78,12 @@ def other_inputs(row: OutputRow, scale: Callable[[], float | None]) -> str:
 def torch_dtype(name: str) -> torch.dtype | None:
     """Return the dtype that is spelled ``torch.float32`` and the like, None for anything else."""
     package, _, attribute = name.partition(".")
-    found = getattr(torch, attribute, None) if package == "torch" else None
-    return found if isinstance(found, torch.dtype) else None
+    dtype = getattr(torch, attribute, None) if package == "torch" else None
+    return dtype if isinstance(dtype, torch.dtype) else None
 
 
 class RecordedResult:
-    """What a baseline has of one record: its row, and its tensors where it has them.
+    """Baseline of one record: its row, and its tensors where it has them.
 
     ``problem`` says why tensors that the row names were not used; the row's numbers then stand in for them.
     """
@@ -169,11 +169,11 @@ class RecordedBaseline:
 
     def __call__(self, path: str, standard: Standard) -> Metrics | torch.Tensor | None:
         """Return the baseline's output at a path, else what a standard reads of it; None where neither is there."""
-        found = self._find(path, standard)
-        if isinstance(found, str):
-            self._missing[path] = found
+        output = self._find(path, standard)
+        if isinstance(output, str):
+            self._missing[path] = output
             return None
-        return found
+        return output
 
     def without_missing(self, result: OutputResult) -> OutputResult:
         """Return a result without the row that it wanted.

@@ -57,9 +57,9 @@ def require_fit(baseline: Baseline, dumps: Mapping[Path, Dump], options: Options
                 file=path,
                 remedy="check them one by one, each with its table, or record a baseline with --msprobe-save-baseline",
             )
-        known = {record for _, record in baseline.rows}
+        records = {record for _, record in baseline.rows}
         for dump in dumps.values():
-            if known.isdisjoint(dump.api_names):
+            if records.isdisjoint(dump.api_names):
                 raise BaselineError(
                     f"no row for any record of {dump.path}", file=path, remedy="pass the table of this dump"
                 )
@@ -126,9 +126,9 @@ class BaselineReport:
         if plain is None or dump is None or self._problem:
             return
         result = from_plain(plain)
-        kept = kept_of(result)
-        if self._tensors is not None and kept is not None:
-            self._tensors.add(kept)
+        tensors = kept_of(result)
+        if self._tensors is not None and tensors is not None:
+            self._tensors.add(tensors)
         try:
             self._writer.add(record_row(result, dump))
         except BaselineError as error:

@@ -43,8 +43,8 @@ class KeepTensors:
 
     def __call__(self, judged: Judged) -> DirectionResult:
         """Write the tensors of a record that was measured and say so in its result."""
-        kept = keep_tensors(judged.replay, judged.result, self._fingerprint(judged.dump), self._options)
-        return judged.result if kept is None else with_kept(judged.result, kept)
+        saved = keep_tensors(judged.replay, judged.result, self._fingerprint(judged.dump), self._options)
+        return judged.result if saved is None else with_kept(judged.result, saved)
 
 
 def keep_tensors(replay: Replay, result: DirectionResult, dump: str, options: SaveOptions) -> KeptTensors | None:
@@ -70,8 +70,8 @@ def keep_tensors(replay: Replay, result: DirectionResult, dump: str, options: Sa
 
 def _keep(replay: Replay, record: str, paths: Iterable[str], dump: str, options: SaveOptions) -> KeptTensors:
     tree = produced(replay.trial, parse_api_name(record).direction, ("target",))["target"]
-    found = dict(tensors_with_paths(tree))
-    tensors = {path: found[path] for path in paths if path in found}
+    results = dict(tensors_with_paths(tree))
+    tensors = {path: results[path] for path in paths if path in results}
     content = Content(record, dump, {path: describe(tensor) for path, tensor in tensors.items()})
     metadata = {METADATA: msgspec.json.encode(content).decode()}
     # Of the file's header, each tensor takes about as much as of the metadata.
@@ -96,11 +96,11 @@ def _take(options: SaveOptions, size: int) -> None:
     """Count ``size`` bytes among those that this run takes, in all its processes."""
     with locked(options.folder) as note:
         note.seek(0)
-        taken = int(note.read() or 0) + size
-        if taken > options.folder_limit:
+        total = int(note.read() or 0) + size
+        if total > options.folder_limit:
             raise _no_room("all", options.folder_limit)
         note.truncate(0)
-        note.write(str(taken))
+        note.write(str(total))
 
 
 def _no_room(what: str, limit: int) -> _NoRoomError:

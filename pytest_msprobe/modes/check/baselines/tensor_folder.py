@@ -29,16 +29,16 @@ _KEPT = "kept"
 
 @dataclass(frozen=True, slots=True)
 class KeptTensors:
-    """What became of a record's tensors for a baseline: their file's digest and size in bytes, or why there is none."""
+    """Outcome of keeping a record's tensors for a baseline: digest and size in bytes of their file, or the problem."""
 
     digest: str = ""
     size: int = 0
     problem: str = ""
 
 
-def with_kept(result: DirectionResult, kept: KeptTensors) -> DirectionResult:
+def with_kept(result: DirectionResult, tensors: KeptTensors) -> DirectionResult:
     """Return a result with its kept tensors."""
-    return result.with_extra(_KEPT, msgspec.to_builtins(kept))
+    return result.with_extra(_KEPT, msgspec.to_builtins(tensors))
 
 
 def kept_of(result: DirectionResult) -> KeptTensors | None:
@@ -90,13 +90,13 @@ class KeptFolder:
         self._size = self._count = 0
         self._clear(LOCK_NAME, f"{TEMPORARY}*")
 
-    def add(self, kept: KeptTensors) -> None:
+    def add(self, tensors: KeptTensors) -> None:
         """Count what became of one record's tensors."""
-        if kept.problem:
-            self._left_out[kept.problem] += 1
+        if tensors.problem:
+            self._left_out[tensors.problem] += 1
             return
-        self._digests.add(kept.digest)
-        self._size += kept.size
+        self._digests.add(tensors.digest)
+        self._size += tensors.size
         self._count += 1
 
     def finish(self) -> None:
@@ -188,7 +188,7 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def record_row(result: DirectionResult, dump: str) -> RecordRow:
     """Return the row of what came of a record."""
-    kept = kept_of(result)
+    tensors = kept_of(result)
     return RecordRow(
         record=result.record,
         dump=dump,
@@ -197,7 +197,7 @@ def record_row(result: DirectionResult, dump: str) -> RecordRow:
         input_dtypes=tuple(result.extras.get(INPUT_DTYPES, ())),
         scalars=result.extras.get(SCALARS, False),
         outputs=tuple(map(_output_row, result.outputs)),
-        tensors="" if kept is None else kept.digest,
+        tensors="" if tensors is None else tensors.digest,
     )
 
 

@@ -136,7 +136,7 @@ def find_cases(path: Path) -> list[Path]:
         return [path.parent]
     if (path / JSON_NAME).is_file():
         return [path]
-    found = sorted(file.parent for file in path.glob(f"**/{JSON_NAME}") if not file.parent.name.startswith("."))
-    if not found:
+    folders = sorted(file.parent for file in path.glob(f"**/{JSON_NAME}") if not file.parent.name.startswith("."))
+    if not folders:
         raise CaseError("no saved case there", file=path, remedy="pass a folder written by --msprobe-save-failures")
-    return found
+    return folders

@@ -25,9 +25,8 @@ from pytest_msprobe.errors import CaseError, DeviceError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
 from pytest_msprobe.modes.check.reruns.batch_invariant import run_on_parts
 from pytest_msprobe.modes.check.reruns.repeat import repeated
+from pytest_msprobe.modes.check.reruns.rerun_results import batch_invariance_of, repeats_of
 from pytest_msprobe.reports.github import failure_text
-from pytest_msprobe.results.batch_variations import batch_invariance_of
-from pytest_msprobe.results.repeats import repeats_of
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.limits import TensorFileError
 from pytest_msprobe.storage.tensors import read_tensor

@@ -43,7 +43,7 @@ Saveable: TypeAlias = Replay | FunctionCheck
 
 @dataclass(frozen=True, slots=True)
 class CaseOrigin:
-    """Where a case comes from, but for its replay: the dump, the bodies of its records, and the policy as it was named.
+    """Origin of a case, but for its replay: the dump, the bodies of its records, and the policy as it was named.
 
     ``has_file`` is False where nothing was dumped, and ``dump`` only says where the call was made. ``test`` is the
     id of the test that checked a function of its own.
@@ -167,8 +167,8 @@ def _within(
     for side in _DISPENSABLE:
         if needed + sum(sizes.values()) > room and sizes.pop(side, None) is not None:
             left_out.append(side)
-    kept = {name: tensor for side in sizes for name, tensor in results[side].items()}
-    return {**inputs, **kept}, tuple(left_out)
+    fitting = {name: tensor for side in sizes for name, tensor in results[side].items()}
+    return {**inputs, **fitting}, tuple(left_out)
 
 
 def _settings(replay: Saveable) -> dict[str, str]:

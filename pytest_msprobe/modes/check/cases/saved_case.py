@@ -18,7 +18,7 @@ _SAVED = "saved"
 
 @dataclass(frozen=True, slots=True)
 class SavedCase:
-    """What became of saving a failing case: its folder and size in bytes, what was left out, or why it failed."""
+    """Outcome of saving a failing case: its folder and size in bytes, what was left out, or why it failed."""
 
     folder: str = ""
     size: int = 0

@@ -16,12 +16,11 @@ from pytest_msprobe.engine.replay.reruns.determinism import (
     unstable_outputs,
     variations,
 )
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
-from pytest_msprobe.modes.check.reruns.rerun_verdict import RerunVerdict
-from pytest_msprobe.results.batch_variations import BatchInvariance, with_batch_invariance
-from pytest_msprobe.results.repeats import PASSED_AGAIN
+from pytest_msprobe.modes.check.reruns.rerun_results import BatchInvariance, RerunVerdict, with_batch_invariance
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
 
@@ -71,18 +70,20 @@ def compared_with_parts(
         if compares_nothing(trial, cut, direction):
             return with_batch_invariance(result, BatchInvariance(api, left_out=_NO_ROWS))
         try:
-            found = variations(trial, cut, direction)
-            unstable = unstable_outputs(trial, direction, 2) if found else ()
-            again = variations(trial, cut, direction) if found and not unstable else ()
+            varying = variations(trial, cut, direction)
+            unstable = unstable_outputs(trial, direction, 2) if varying else ()
+            again = variations(trial, cut, direction) if varying and not unstable else ()
         except (Skip, TargetError) as error:
             return _VERDICT.wrong(result, f"it ran on the whole batch, but raises on a part of it: {error}")
     if unstable:
         compared = with_batch_invariance(result, BatchInvariance(api, left_out=_WHOLE_DIFFERS))
-        return _UNSTABLE.failed(compared, {each.path: f"{_WHOLE_DIFFERS}: {each.among(2)}" for each in unstable})
-    parts, paths = len(parts_of(cut.length)), {each.path for each in again}
-    lasting = tuple(each for each in found if each.path in paths)
+        return _UNSTABLE.failed(
+            compared, {variation.path: f"{_WHOLE_DIFFERS}: {variation.among(2)}" for variation in unstable}
+        )
+    parts, paths = len(parts_of(cut.length)), {variation.path for variation in again}
+    lasting = tuple(variation for variation in varying if variation.path in paths)
     compared = with_batch_invariance(result, BatchInvariance(api, parts, lasting))
     if lasting:
-        return _VERDICT.failed(compared, {each.path: each.among(parts) for each in lasting})
-    once = {each.path: f"{each.among(parts)}; {PASSED_AGAIN}" for each in found}
+        return _VERDICT.failed(compared, {variation.path: variation.among(parts) for variation in lasting})
+    once = {variation.path: f"{variation.among(parts)}; {PASSED_AGAIN}" for variation in varying}
     return _ONCE.failed(compared, once) if once else compared

@@ -9,8 +9,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, target_results, unstable_outputs
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
-from pytest_msprobe.modes.check.reruns.rerun_verdict import RerunVerdict
-from pytest_msprobe.results.repeats import Repeats, with_repeats
+from pytest_msprobe.modes.check.reruns.rerun_results import Repeats, RerunVerdict, with_repeats
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
 
@@ -60,4 +59,4 @@ def repeated(replay: Replay, direction: Direction, result: DirectionResult, time
     compared = with_repeats(result, repeats)
     if is_known or not unstable:
         return compared
-    return _VERDICT.failed(compared, {each.path: each.among(times) for each in unstable})
+    return _VERDICT.failed(compared, {output.path: output.among(times) for output in unstable})

@@ -24,7 +24,13 @@ from msprobe_hooks.dump.names import (
 )
 from msprobe_hooks.dump.values import Value, read_values
 from pytest_msprobe.modes.compare.judging.gradient_scales import gradient_scale
-from pytest_msprobe.modes.compare.judging.term_scales import UNIT_ROUNDOFF, Given, ScaleOf, forward_scale, size_of
+from pytest_msprobe.modes.compare.judging.term_scales import (
+    UNIT_ROUNDOFF,
+    PlacedValues,
+    ScaleOf,
+    forward_scale,
+    size_of,
+)
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import EXPLAINED_ERROR, SCALED_ERROR, TERMS_ERROR, Row
 
@@ -50,7 +56,7 @@ class Terms:
     its_own: bool = True
 
     @property
-    def sides(self) -> tuple[Given, Given]:
+    def sides(self) -> tuple[PlacedValues, PlacedValues]:
         """The values of both sides, by place."""
         return (
             {place: row.target for place, row in self.rows.items() if row.target is not None},
@@ -92,7 +98,7 @@ def judged_by_terms(
 
 @dataclass(frozen=True, slots=True)
 class _Error:
-    """How far a result is apart as a share of its terms, and which share of them rounding explains.
+    """Distance of a result as a share of its terms, and the share of them that rounding explains.
 
     ``ratio`` is how many times larger the terms are.
     """
@@ -109,25 +115,25 @@ def _scale_of(record: str) -> ScaleOf | None:
     return gradient_scale(record)
 
 
-def _measured(row: Row, scale_of: ScaleOf, sides: tuple[Given, Given]) -> _Error | None:
+def _measured(row: Row, scale_of: ScaleOf, sides: tuple[PlacedValues, PlacedValues]) -> _Error | None:
     target, golden = row.target, row.golden
     if target is None or golden is None or row.unmeasured:
         return None
     own, other = float_dtype(target.dtype), float_dtype(golden.dtype)
     if own is None or other is None or (dtype := coarser(own, other)) not in UNIT_ROUNDOFF:
         return None
-    scales = [scale_of(row.place, value, given) for value, given in zip((target, golden), sides, strict=True)]
-    known = [scale for scale in scales if scale is not None]
+    scales = [scale_of(row.place, value, values) for value, values in zip((target, golden), sides, strict=True)]
+    recorded = [scale for scale in scales if scale is not None]
     apart, sizes = distance(row), (size_of(target), size_of(golden))
-    if len(known) < len(scales) or apart is None or sizes[0] is None or sizes[1] is None:
+    if len(recorded) < len(scales) or apart is None or sizes[0] is None or sizes[1] is None:
         return None
-    largest, norm = min(scale.largest for scale in known), min(scale.norm for scale in known)
+    largest, norm = min(scale.largest for scale in recorded), min(scale.norm for scale in recorded)
     if not largest or not norm:
         return None
     own_largest, own_norm = max(size.largest for size in sizes if size), max(size.norm for size in sizes if size)
     return _Error(
         share=max(apart[0] / largest, apart[1] / norm),
-        rounding=ROUNDINGS * UNIT_ROUNDOFF[dtype] * math.sqrt(max(scale.terms for scale in known)),
+        rounding=ROUNDINGS * UNIT_ROUNDOFF[dtype] * math.sqrt(max(scale.terms for scale in recorded)),
         ratio=max(largest / own_largest if own_largest else math.inf, norm / own_norm if own_norm else math.inf),
         dtype=dtype,
     )
@@ -136,8 +142,8 @@ def _measured(row: Row, scale_of: ScaleOf, sides: tuple[Given, Given]) -> _Error
 def distance(row: Row) -> tuple[float, float] | None:
     """Return how far two tensors are apart, of one element and of the norm; None where it was not recorded."""
     values = [value.statistics for value in (row.target, row.golden) if value is not None]
-    numbers = [[float(x) for x in each if x is not None] for each in values if each is not None]
-    if [len(each) for each in numbers] != [4, 4] or not all(math.isfinite(x) for each in numbers for x in each):
+    numbers = [[float(x) for x in column if x is not None] for column in values if column is not None]
+    if [len(column) for column in numbers] != [4, 4] or not all(math.isfinite(x) for column in numbers for x in column):
         return None
     apart = [abs(a - b) for a, b in zip(*numbers, strict=True)]
     return max(*apart[:3], row.metrics.get("max_abs_err", 0.0)), max(apart[3], row.metrics.get("euclidean", 0.0))
@@ -195,16 +201,16 @@ def arrival_of(dump: Dump, record: str) -> str:
 
 def arrival_around(dump: Dump, record: str) -> str:
     """Return `arrival_of` a record, or of the nearest module around one that read its parameters without a call."""
-    found = arrival_of(dump, record)
+    arrival = arrival_of(dump, record)
     name = split_module(record)
     path = name.path
-    while not found and path:
+    while not arrival and path:
         path = path.rpartition(".")[0]
         # The class of the module around is not known.
         start = f"{name.type}.{path}." if path else f"{name.type}."
         backward = (x for x in dump.records if x.startswith(start) and is_module_name(x) and ".backward" in x)
-        found = next((x for x in backward if split_module(x).path == path), "")
-    return found
+        arrival = next((x for x in backward if split_module(x).path == path), "")
+    return arrival
 
 
 def _arriving(dump: Dump, record: str) -> list[Value]:

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.judging.cancelled_sums import distance, excused, is_cancelled
 from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
-from pytest_msprobe.modes.compare.judging.term_scales import Given, count_of, last_word, number_at, size_of
+from pytest_msprobe.modes.compare.judging.term_scales import PlacedValues, count_of, last_word, number_at, size_of
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import (
     EXPLAINED_ERROR,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Judge = Callable[[str, str, DataMode], list[Row]]
     IsEqual = Callable[[Match], bool]
 
-_Step: TypeAlias = Callable[[Given, float], "float | None"]
+_Step: TypeAlias = Callable[[PlacedValues, float], "float | None"]
 
 
 def is_step_of_rounding(record: str, row: Row, rows: Sequence[Row], *, share: float, spread: float) -> bool | None:
@@ -46,16 +46,18 @@ def is_step_of_rounding(record: str, row: Row, rows: Sequence[Row], *, share: fl
     word = last_word(split_called(record)[0])
     number = row.place.rpartition(".")[2] if word.startswith(("foreach", "fused")) else ""
     step = _STEPS.get(word.removeprefix("foreach"))
-    given = {place: each for each in rows if each.group == "input" and (place := _place(each, number))}
-    differing = {place for place, each in given.items() if each.differs}
+    inputs = {
+        place: candidate for candidate in rows if candidate.group == "input" and (place := _place(candidate, number))
+    }
+    differing = {place for place, candidate in inputs.items() if candidate.differs}
     apart = distance(row)
     if step is None or apart is None or row.target is None or not _is_moved(word, row, differing):
         return None
     sizes = [
         step({place: value for place, value in side.items() if value is not None}, spread)
         for side in (
-            {place: each.target for place, each in given.items()},
-            {place: each.golden for place, each in given.items()},
+            {place: candidate.target for place, candidate in inputs.items()},
+            {place: candidate.golden for place, candidate in inputs.items()},
         )
     ]
     if None in sizes:
@@ -80,18 +82,18 @@ def _place(row: Row, number: str) -> str:
     return head if last == number else ""
 
 
-def _of_addition(given: Given, spread: float) -> float | None:
-    size = size_of(given.get("input.1"))
-    return None if size is None else size.largest * abs(number_at(given, "input.alpha", 1.0))
+def _of_addition(values: PlacedValues, spread: float) -> float | None:
+    size = size_of(values.get("input.1"))
+    return None if size is None else size.largest * abs(number_at(values, "input.alpha", 1.0))
 
 
-def _of_division(given: Given, spread: float) -> float | None:
-    return _ratio(given.get("input.0"), given.get("input.1"), spread)
+def _of_division(values: PlacedValues, spread: float) -> float | None:
+    return _ratio(values.get("input.0"), values.get("input.1"), spread)
 
 
-def _of_added_division(given: Given, spread: float) -> float | None:
-    ratio = _ratio(given.get("input.1"), given.get("input.2"), spread)
-    factor = number_at(given, "input.value", number_at(given, "input.3", 1.0))
+def _of_added_division(values: PlacedValues, spread: float) -> float | None:
+    ratio = _ratio(values.get("input.1"), values.get("input.2"), spread)
+    factor = number_at(values, "input.value", number_at(values, "input.3", 1.0))
     return None if ratio is None else ratio * abs(factor)
 
 
@@ -102,12 +104,12 @@ def _ratio(part: Value | None, whole: Value | None, spread: float) -> float | No
     return spread * sizes[0].norm / sizes[1].norm
 
 
-def _of_sign(given: Given, spread: float) -> float | None:
+def _of_sign(values: PlacedValues, spread: float) -> float | None:
     return 1.0
 
 
-def _of_adam(given: Given, spread: float) -> float | None:
-    rate = number_at(given, "input.lr", math.nan)
+def _of_adam(values: PlacedValues, spread: float) -> float | None:
+    rate = number_at(values, "input.lr", math.nan)
     return None if math.isnan(rate) else spread * abs(rate)
 
 
@@ -126,7 +128,7 @@ _SMALL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """How far a sum that cancels may be apart as a fraction of itself, and the largest number among its terms."""
+    """Allowed distance of a sum that cancels as a fraction of itself, and the largest number among its terms."""
 
     error: float
     largest: float
@@ -148,9 +150,9 @@ class CancelledValues:
         excused = [row for row in rows if row.group in ("output", "parameters_grad") and is_cancelled(row)]
         if excused:
             # What they are made of may come of a sum that cancels, too.
-            given = [row for row in rows if row.group in ("input", "parameters_grad")]
-            terms = [self._origins[key].largest for row in given if (key := _key(row)) in self._origins]
-            largest = max((*map(_largest, given), *terms), default=0.0)
+            inputs = [row for row in rows if row.group in ("input", "parameters_grad")]
+            terms = [self._origins[key].largest for row in inputs if (key := _key(row)) in self._origins]
+            largest = max((*map(_largest, inputs), *terms), default=0.0)
             for row in excused:
                 self._add(row, _Origin(max(map(row.metrics.get, (SCALED_ERROR, EXPLAINED_ERROR), (0.0, 0.0))), largest))
 
@@ -164,19 +166,21 @@ class CancelledValues:
 
         ``arrived`` is what the gradients of parameters were made of, which another record holds.
         """
-        given = [row for row in (*arrived, *rows) if row.group in ("input", "parameters")]
-        made = [row for row in rows if row.group not in ("input", "parameters")]
-        known = {id(row): origin for row in (*given, *made) if (origin := self._origins.get(_key(row))) is not None}
-        if not known or any(id(row) not in known for row in given if row.differs):
+        inputs = [row for row in (*arrived, *rows) if row.group in ("input", "parameters")]
+        results = [row for row in rows if row.group not in ("input", "parameters")]
+        origins = {
+            id(row): origin for row in (*inputs, *results) if (origin := self._origins.get(_key(row))) is not None
+        }
+        if not origins or any(id(row) not in origins for row in inputs if row.differs):
             return rows
-        entered = [known[id(row)] for row in given if id(row) in known]
-        wrong = [row for row in made if row.differs and id(row) not in known]
-        origin = max(entered or known.values(), key=lambda each: each.error)
+        entered = [origins[id(row)] for row in inputs if id(row) in origins]
+        wrong = [row for row in results if row.differs and id(row) not in origins]
+        origin = max(entered or origins.values(), key=lambda candidate: candidate.error)
         if wrong and not (entered and all(self._may_follow(record, row, rows, origin) for row in wrong)):
             return rows
         if entered:
-            for row in made:
-                if (error := row.metrics.get(SCALED_ERROR)) and id(row) not in known:
+            for row in results:
+                if (error := row.metrics.get(SCALED_ERROR)) and id(row) not in origins:
                     # A gradient that is usual here may be unusual in the next call; of itself it is no further apart.
                     self._add(row, origin if row.differs else replace(origin, error=min(origin.error, error)))
         return [excused(row) if row.differs else row for row in rows]
@@ -195,8 +199,8 @@ class CancelledValues:
     def _add(self, row: Row, origin: _Origin) -> None:
         key = _key(row)
         if None not in key:
-            known = self._origins.setdefault(key, origin)
-            if known.largest < origin.largest:
+            present = self._origins.setdefault(key, origin)
+            if present.largest < origin.largest:
                 # The gradients of parameters name no terms, the call that made them does.
                 self._origins[key] = origin
 
@@ -286,10 +290,10 @@ class Culprits:
             return "inherited"
         if call.record in self._fed:
             places = self._fed[call.record].places
-            given = [row for row in call.rows if row.group == "input" and row.differs]
+            differing = [row for row in call.rows if row.group == "input" and row.differs]
             # Parameters that differ are its own, and so is what it makes of them. What was replaced and is still wrong
             # is the work of the code before it.
-            if not given or any(row.place in places for row in given):
+            if not differing or any(row.place in places for row in differing):
                 return "culprit"
         return _cause_of(call.rows, self._inherited)
 
@@ -303,7 +307,7 @@ class Culprits:
     def first_name(self) -> str:
         """Return the item of the first call that differs, as far as it is known; empty where none is."""
         directions = (None,) if self._level == KERNEL_LEVEL else (True, False)
-        first = next((place for each in directions if (place := self.first(each)) is not None), self._earliest)
+        first = next((place for forward in directions if (place := self.first(forward)) is not None), self._earliest)
         first = min(first, self._earliest)
         return self._matches[first].item_name if first < len(self._matches) else ""
 
@@ -342,7 +346,7 @@ class Culprits:
 
 def _cause_of(rows: Iterable[Row], inherited: float) -> Cause:
     """Return whether a wrong call's outputs are worse than what its inputs explain."""
-    given = made = 0.0
+    input_error = output_error = 0.0
     for row in rows:
         if row.group == "saved":
             # What went into it is not recorded.
@@ -352,7 +356,7 @@ def _cause_of(rows: Iterable[Row], inherited: float) -> Cause:
             return "inherited"
         error = row.metrics.get(SCALED_ERROR, math.inf if row.outcome == "fail" else 0.0)
         if row.group == "output":
-            made = max(made, error)
+            output_error = max(output_error, error)
         else:
-            given = max(given, error)
-    return "culprit" if made > given * inherited else "inherited"
+            input_error = max(input_error, error)
+    return "culprit" if output_error > input_error * inherited else "inherited"

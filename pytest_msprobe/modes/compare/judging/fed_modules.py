@@ -80,8 +80,12 @@ class FedInputs:
                 if is_inside and error > largest:
                     largest, largest_in = error, target
         if parent and parent not in self._fed and largest == 0:
-            given = [each for each in self._rows(self._orders.get(parent)) if each.group == "input" and each.differs]
-            largest = max((each.metrics.get(SCALED_ERROR, math.inf) for each in given), default=0.0)
+            inputs = [
+                candidate
+                for candidate in self._rows(self._orders.get(parent))
+                if candidate.group == "input" and candidate.differs
+            ]
+            largest = max((candidate.metrics.get(SCALED_ERROR, math.inf) for candidate in inputs), default=0.0)
             largest_in = parent
         return largest_in if row.metrics.get(SCALED_ERROR, math.inf) <= self._inherited * largest else ""
 
@@ -100,9 +104,9 @@ class FedInputs:
         return self._outputs[order]
 
 
-def _is_same_tensor(output: Row, given: Row) -> bool:
+def _is_same_tensor(output: Row, argument: Row) -> bool:
     """Return whether a call was given what another returned, as far as shape and statistics say."""
-    one, other = output.target, given.target
+    one, other = output.target, argument.target
     return (
         one is not None
         and other is not None
@@ -160,5 +164,5 @@ class InnerCulprits:
             rows = [*self._judge(match.target or "", match.golden or "")]
         except DumpError:
             return False
-        given = any(row.differs for row in rows if row.group == "input")
-        return not given and any(row.differs for row in rows if row.group == "output")
+        inputs_differ = any(row.differs for row in rows if row.group == "input")
+        return not inputs_differ and any(row.differs for row in rows if row.group == "output")

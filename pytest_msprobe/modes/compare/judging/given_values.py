@@ -28,7 +28,7 @@ _PARAMETER = "Parameter"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What differs of what a call was given, where that explains what it made.
+    """Differences in what a call was given, where they explain what it made.
 
     Attributes:
         record: The name of the call.
@@ -145,13 +145,13 @@ class GivenValues:
         if any(row.target and not float_dtype(row.target.dtype) for row in differing):
             # Another index leads to another element altogether.
             return True
-        made = max((row.metrics.get(SCALED_ERROR, 0.0) for row in rows if row.group == "output"), default=0.0)
-        return made <= self._inherited * max(row.metrics.get(SCALED_ERROR, 0.0) for row in differing)
+        output_error = max((row.metrics.get(SCALED_ERROR, 0.0) for row in rows if row.group == "output"), default=0.0)
+        return output_error <= self._inherited * max(row.metrics.get(SCALED_ERROR, 0.0) for row in differing)
 
     @cached_property
     def _weights(self) -> dict[Hashable, str]:
         """The names of the parameters that differ, by their contents on both sides."""
-        found: dict[Hashable, str] = {}
+        names: dict[Hashable, str] = {}
         for match in self._matches:
             target, golden = match.target, match.golden
             if target is None or golden is None or not (is_module_name(target) and is_forward(target)):
@@ -160,15 +160,15 @@ class GivenValues:
                 if not self._is_equal(match):
                     for row in self._judge(target, golden):
                         if row.group == "parameters" and row.differs:
-                            found.setdefault(_contents(row), _parameter(target, row))
-        return found
+                            names.setdefault(_contents(row), _parameter(target, row))
+        return names
 
     def _is_from_outside(self, row: Row, order: int) -> bool:
         """Return whether no call before returned the value, on either side."""
         self._read_until(order)
         return all(
-            content is not None and made.get(content, order) >= order
-            for content, made in zip(_contents(row), self._made, strict=True)
+            content is not None and first_calls.get(content, order) >= order
+            for content, first_calls in zip(_contents(row), self._made, strict=True)
         )
 
     def _read_until(self, order: int) -> None:
@@ -177,19 +177,19 @@ class GivenValues:
             match = self._matches[place]
             ours = _results(self._target, match.target)
             theirs = ours if self._is_equal(match) else _results(self._golden, match.golden)
-            for made, contents in zip(self._made, (ours, theirs), strict=True):
+            for first_calls, contents in zip(self._made, (ours, theirs), strict=True):
                 for content in contents:
-                    made.setdefault(content, place)
+                    first_calls.setdefault(content, place)
 
 
 def _results(dump: Dump, record: str | None) -> list[Hashable]:
     if record is None:
         return []
     # What arrives at a backward call was made by another, or added up.
-    made = ("output", "parameters_grad") if is_forward(record) else ("input", "output", "parameters_grad")
+    groups = ("output", "parameters_grad") if is_forward(record) else ("input", "output", "parameters_grad")
     # What cannot be read is reported by its own item.
     with suppress(DumpError):
-        return [_content(placed.value) for placed in read_values(dump, record) if placed.group in made]
+        return [_content(placed.value) for placed in read_values(dump, record) if placed.group in groups]
     return []
 
 

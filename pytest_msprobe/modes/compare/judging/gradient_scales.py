@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msprobe_hooks.dump.names import split_called
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.judging.term_scales import (
-    Given,
+    PlacedValues,
     Scale,
     ScaleOf,
     count_of,
@@ -38,28 +38,28 @@ def gradient_scale(record: str) -> ScaleOf | None:
     return _BY_WORD.get(word) or next((scale for end, scale in _BY_ENDING.items() if word.endswith(end)), None)
 
 
-def _arrived(given: Given) -> Value | None:
-    return next((value for place, value in given.items() if place.startswith(ARRIVED)), None)
+def _arrived(values: PlacedValues) -> Value | None:
+    return next((value for place, value in values.items() if place.startswith(ARRIVED)), None)
 
 
-def _arguments(given: Given) -> list[tuple[str, Value]]:
-    return [(place, value) for place, value in given.items() if place.startswith("input") and value.is_tensor]
+def _arguments(values: PlacedValues) -> list[tuple[str, Value]]:
+    return [(place, value) for place, value in values.items() if place.startswith("input") and value.is_tensor]
 
 
-def _first(given: Given) -> Value | None:
+def _first(values: PlacedValues) -> Value | None:
     """Return the first tensor argument, by its place or its name."""
-    return next((value for _, value in _arguments(given)), None)
+    return next((value for _, value in _arguments(values)), None)
 
 
-def _argument(place: str, gradient: Value, given: Given) -> int | None:
+def _argument(place: str, gradient: Value, values: PlacedValues) -> int | None:
     """Return which tensor argument a gradient is of: those that require none have none."""
-    arguments = [value for _, value in _arguments(given)]
+    arguments = [value for _, value in _arguments(values)]
     required = [i for i, value in enumerate(arguments) if value.requires_grad]
     number = place.partition(".")[2]
     if number.isdecimal() and int(number) < len(required):
-        found = required[int(number)]
-        if arguments[found].shape == gradient.shape:
-            return found
+        index = required[int(number)]
+        if arguments[index].shape == gradient.shape:
+            return index
     return next((i for i, value in enumerate(arguments) if value.shape == gradient.shape), None)
 
 
@@ -72,16 +72,16 @@ def _row_length(value: Value | None) -> float:
 
 
 def _of_normalisation(weight: int, *, is_centred: bool = True) -> ScaleOf:
-    def scale(place: str, gradient: Value, given: Given) -> Scale | None:
-        arrived = _arrived(given)
-        if _argument(place, gradient, given) != 0:
+    def scale(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
+        arrived = _arrived(values)
+        if _argument(place, gradient, values) != 0:
             # The gradients of weight and bias sum what arrived, times what has a mean square of one.
             return of_sum(gradient, arrived)
-        first = _first(given)
+        first = _first(values)
         spread = None if first is None else _spread(first, is_centred=is_centred)
         if spread is None:
             return None
-        gain = _weight(given, weight) / math.sqrt(spread * spread + _eps(given))
+        gain = _weight(values, weight) / math.sqrt(spread * spread + _eps(values))
         return _scaled(size_of(arrived), gain, 4.0)
 
     return scale
@@ -96,30 +96,30 @@ def _spread(value: Value, *, is_centred: bool) -> float | None:
     return math.sqrt(max(root * root - float(mean) ** 2, 0.0))
 
 
-def _weight(given: Given, number: int) -> float:
+def _weight(values: PlacedValues, number: int) -> float:
     places = ("input.weight", "input.gamma", f"input.{number}", "parameters.weight", "parameters.gamma")
-    found = next((value for place in places if (value := given.get(place)) is not None and value.is_tensor), None)
-    root = mean_square_root(found)
+    weight = next((value for place in places if (value := values.get(place)) is not None and value.is_tensor), None)
+    root = mean_square_root(weight)
     return 1.0 if root is None else root
 
 
-def _eps(given: Given) -> float:
-    floats = [place for place, value in given.items() if place.startswith("input") and value.type == "float"]
-    return number_at(given, floats[-1], _EPS) if floats else _EPS
+def _eps(values: PlacedValues) -> float:
+    floats = [place for place, value in values.items() if place.startswith("input") and value.type == "float"]
+    return number_at(values, floats[-1], _EPS) if floats else _EPS
 
 
-def _of_unit_length(place: str, gradient: Value, given: Given) -> Scale | None:
+def _of_unit_length(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
     """Return the scale where a result is its argument over the argument's norm, times what has no gradient of it."""
-    if _argument(place, gradient, given) != 0:
-        return of_sum(gradient, _arrived(given))
-    result, argument = (mean_square_root(value) for value in (given.get("output.0"), _first(given)))
+    if _argument(place, gradient, values) != 0:
+        return of_sum(gradient, _arrived(values))
+    result, argument = (mean_square_root(value) for value in (values.get("output.0"), _first(values)))
     if result is None or not argument:
         return None
-    return _scaled(size_of(_arrived(given)), result / argument, 4.0)
+    return _scaled(size_of(_arrived(values)), result / argument, 4.0)
 
 
-def _of_softmax(place: str, gradient: Value, given: Given) -> Scale | None:
-    result, arrived = size_of(given.get("output.0")), size_of(_arrived(given))
+def _of_softmax(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
+    result, arrived = size_of(values.get("output.0")), size_of(_arrived(values))
     if result is None or arrived is None:
         return None
     # Under a mask most of the result is zero: what arrives there reaches no term.
@@ -127,16 +127,16 @@ def _of_softmax(place: str, gradient: Value, given: Given) -> Scale | None:
     return Scale(arrived.largest * result.largest, norm, _row_length(gradient))
 
 
-def _of_log_softmax(place: str, gradient: Value, given: Given) -> Scale | None:
-    return _scaled(size_of(_arrived(given)), 1.0, _row_length(gradient))
+def _of_log_softmax(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
+    return _scaled(size_of(_arrived(values)), 1.0, _row_length(gradient))
 
 
-def _of_cosine(place: str, gradient: Value, given: Given) -> Scale | None:
+def _of_cosine(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
     """Return the scale of g (b / |a| |b| - cos a / |a|^2), of rows of a and b."""
-    arrived = _arrived(given)
-    number = _argument(place, gradient, given)
-    size = None if number is None else size_of(_arguments(given)[number][1])
-    result, arriving = given.get("output.0"), size_of(arrived)
+    arrived = _arrived(values)
+    number = _argument(place, gradient, values)
+    size = None if number is None else size_of(_arguments(values)[number][1])
+    result, arriving = values.get("output.0"), size_of(arrived)
     if size is None or not size.norm or result is None or arriving is None:
         return None
     rows = count_of(result)
@@ -148,46 +148,46 @@ def _of_cosine(place: str, gradient: Value, given: Given) -> Scale | None:
     return Scale(arriving.largest * size.largest / (of_row * of_row), arriving.norm / of_row, _row_length(gradient))
 
 
-def _of_classes(place: str, gradient: Value, given: Given) -> Scale | None:
+def _of_classes(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
     """Return the scale of p - 1 of the class that is wanted."""
     classes = gradient.shape[1] if len(gradient.shape) > 1 else count_of(gradient)
-    return _of_summands(given, gradient, count_of(gradient) / max(classes, 1), 1.0)
+    return _of_summands(values, gradient, count_of(gradient) / max(classes, 1), 1.0)
 
 
-def _of_difference(place: str, gradient: Value, given: Given) -> Scale | None:
+def _of_difference(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
     """Return the scale of 2 (x - t)."""
-    each = mean_square_root(_first(given))
-    return None if each is None else _of_summands(given, gradient, count_of(gradient), 2 * each)
+    root = mean_square_root(_first(values))
+    return None if root is None else _of_summands(values, gradient, count_of(gradient), 2 * root)
 
 
-def _of_probability(place: str, gradient: Value, given: Given) -> Scale | None:
+def _of_probability(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
     """Return the scale of sigmoid(x) - t."""
-    return _of_summands(given, gradient, count_of(gradient), 1.0)
+    return _of_summands(values, gradient, count_of(gradient), 1.0)
 
 
-def _of_summands(given: Given, gradient: Value, count: float, each: float) -> Scale | None:
+def _of_summands(values: PlacedValues, gradient: Value, count: float, summand: float) -> Scale | None:
     """Return the scale of a loss' gradient: of its summands, or of their mean."""
-    arrived = _arrived(given)
+    arrived = _arrived(values)
     arriving = size_of(arrived)
     if arrived is None or arriving is None:
         return None
-    reduction = given.get("input.reduction")
+    reduction = values.get("input.reduction")
     is_mean = count_of(arrived) == 1 and (reduction is None or reduction.text == "mean")
-    largest = arriving.largest * each / (count if is_mean else 1.0)
+    largest = arriving.largest * summand / (count if is_mean else 1.0)
     return Scale(largest, largest * math.sqrt(count), 4.0)
 
 
 def _of_product(first: int) -> ScaleOf:
     """Return the scale of the gradient of a factor, of which the other one is multiplied with what arrived."""
 
-    def scale(place: str, gradient: Value, given: Given) -> Scale | None:
-        arrived, first_input = _arrived(given), _first(given)
+    def scale(place: str, gradient: Value, values: PlacedValues) -> Scale | None:
+        arrived, first_input = _arrived(values), _first(values)
         if arrived is None or first_input is None or place == "bias":
             return of_sum(gradient, arrived)
         if place == "weight":
             return of_product(gradient, [arrived, first_input])
-        weight, number = given.get("parameters.weight"), _argument(place, gradient, given)
-        factors = [value for _, value in _arguments(given)][first : first + 2]
+        weight, number = values.get("parameters.weight"), _argument(place, gradient, values)
+        factors = [value for _, value in _arguments(values)][first : first + 2]
         factors = factors if weight is None else [*factors[:1], weight]
         if number is None or len(factors) < 2:
             return None

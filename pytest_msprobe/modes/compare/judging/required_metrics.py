@@ -70,20 +70,20 @@ def read_required(written: object, own: Iterable[str]) -> tuple[RequiredMetric, 
     """
     if not isinstance(written, list):
         raise ValueError(f"{shown(written)} (allowed: a list of requirements, such as own_metric <= 0.1)")
-    known = sorted(BUILT_IN_METRICS | {*own})
-    return tuple(_required(each, known) for each in written)
+    names = sorted(BUILT_IN_METRICS | {*own})
+    return tuple(_required(requirement, names) for requirement in written)
 
 
-def _required(written: object, known: Sequence[str]) -> RequiredMetric:
-    found = _FORM.fullmatch(written) if isinstance(written, str) else None
+def _required(written: object, names: Sequence[str]) -> RequiredMetric:
+    match = _FORM.fullmatch(written) if isinstance(written, str) else None
     try:
-        limit = float(found[3]) if found else math.nan
+        limit = float(match[3]) if match else math.nan
     except ValueError:
         limit = math.nan
-    if found is None or math.isnan(limit):
+    if match is None or math.isnan(limit):
         raise ValueError(f"{shown(written)} (allowed: a metric, one of <= >= < >, and a number)")
-    if found[1] not in known:
+    if match[1] not in names:
         raise ValueError(
-            f"{unknown('metric', found[1], known)}; register your own by pytest_msprobe_register_compare_metrics"
+            f"{unknown('metric', match[1], names)}; register your own by pytest_msprobe_register_compare_metrics"
         )
-    return RequiredMetric(found[1], found[2], limit)
+    return RequiredMetric(match[1], match[2], limit)

@@ -30,9 +30,9 @@ class RunDtypes:
     def _is_of_runs(self, row: Row) -> bool:
         if row.target is None or row.golden is None or not row.metrics.get(SCALED_ERROR):
             return False
-        given = row.target, row.golden
-        return all(value.type.endswith(".dtype") for value in given) and self._dtypes == tuple(
-            plain_dtype(value.text) for value in given
+        values = row.target, row.golden
+        return all(value.type.endswith(".dtype") for value in values) and self._dtypes == tuple(
+            plain_dtype(value.text) for value in values
         )
 
     def _left_out(self, row: Row) -> Row:
@@ -47,15 +47,15 @@ class RunDtypes:
 
 def _only_dtype(dump: Dump) -> str:
     """Return the dtype of all tensors that require a gradient and that calls were given, empty where it varies."""
-    found: set[str] = set()
+    dtypes: set[str] = set()
     for record in filter(is_forward, dump.records):
         # What cannot be read is reported by its own item.
         with suppress(DumpError):
-            found.update(
+            dtypes.update(
                 plain_dtype(placed.value.dtype)
                 for placed in read_values(dump, record)
                 if placed.group in ("input", "parameters") and placed.value.requires_grad
             )
-        if len(found) > 1:
+        if len(dtypes) > 1:
             return ""
-    return next(iter(found), "")
+    return next(iter(dtypes), "")

@@ -50,8 +50,8 @@ def as_not_comparable(call: ComparedCall) -> ComparedCall:
 
 
 def _was_given_the_same(call: ComparedCall) -> bool:
-    given = [row for row in call.rows if row.group in ("input", "parameters")]
-    return bool(given) and all(row.outcome == "pass" for row in given)
+    inputs = [row for row in call.rows if row.group in ("input", "parameters")]
+    return bool(inputs) and all(row.outcome == "pass" for row in inputs)
 
 
 def _is_transposed(row: Row) -> bool:

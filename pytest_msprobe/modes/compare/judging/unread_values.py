@@ -37,8 +37,8 @@ def measure_defined_rows(rows: list[Row], sides: ComparedSides, target: str) -> 
     valid = valid_rows_of(split_called(target)[0].rpartition(".")[2])
     if valid is None or direction_of(target) != "forward":
         return rows
-    given = {row.place.removeprefix("input."): row for row in rows if row.group == "input"}
-    groups, kind = given.get(valid.argument) or given.get(str(valid.at)), given.get(valid.kind)
+    inputs = {row.place.removeprefix("input."): row for row in rows if row.group == "input"}
+    groups, kind = inputs.get(valid.argument) or inputs.get(str(valid.at)), inputs.get(valid.kind)
     if groups is None or groups.target is None:
         return rows
     count = _count(
@@ -110,7 +110,7 @@ def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, s
 
 
 class _Unread(NamedTuple):
-    """What is known of a record's memory: what its call does, and the places that its recorder found undefined."""
+    """Knowledge of a record's memory: what its call does, and the places that its recorder found undefined."""
 
     effects: Effects
     noted: tuple[str, ...]

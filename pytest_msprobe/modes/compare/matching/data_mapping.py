@@ -48,16 +48,16 @@ def require_known(source: Section, mapping: Mapping[str, str], targets: list[Dum
         unknown = [name for name in names if not any(record_of(name, dump) for dump in dumps)]
         if unknown:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            meant = did_you_mean(unknown[0], {record for dump in dumps for record in dump.records})
+            suggestion = did_you_mean(unknown[0], {record for dump in dumps for record in dump.records})
             raise OptionError(
-                f"no record of the {side} run has the value {unknown[0]!r}{more}{meant}",
+                f"no record of the {side} run has the value {unknown[0]!r}{more}{suggestion}",
                 file=source.path,
                 remedy="correct or delete it",
             )
 
 
 class MappedValues:
-    """What a data mapping says of the values of two runs."""
+    """Data mapping of the values of two runs."""
 
     def __init__(self, mapping: Mapping[str, str], target: Dump, golden: Dump) -> None:
         self._golden = golden
@@ -84,17 +84,17 @@ class MappedValues:
         golden value in the same place then has none either, if no other has it. Raises RecordError where a named value
         is not there.
         """
-        found: dict[str, PlacedValue | None] = {}
+        twins: dict[str, PlacedValue | None] = {}
         own = {placed.name: placed.key for placed in target}
         values: dict[str, dict[str, PlacedValue]] = {}
         for name, twin in self._values.get(record, {}).items():
             home = record_of(twin, self._golden) or ""
             if home and home not in values:
                 values[home] = {placed.name: placed for placed in read_values(self._golden, home)}
-            found[name] = values[home].get(twin) if home else None
-            if name not in own or (home and found[name] is None):
+            twins[name] = values[home].get(twin) if home else None
+            if name not in own or (home and twins[name] is None):
                 wrong, where = (name, record) if name not in own else (twin, home)
                 raise RecordError(record_path(where), f"has no value {wrong}; correct that line of the data mapping")
-        used = {placed.name for placed in found.values() if placed is not None}
-        places = {own[name] for name, placed in found.items() if placed is None}
-        return found, frozenset(x.name for x in golden if x.key in places and x.name not in used)
+        used = {placed.name for placed in twins.values() if placed is not None}
+        places = {own[name] for name, placed in twins.items() if placed is None}
+        return twins, frozenset(x.name for x in golden if x.key in places and x.name not in used)

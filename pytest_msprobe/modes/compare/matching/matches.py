@@ -52,7 +52,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class MatchingRules:
-    """How calls are matched.
+    """Rules by which calls are matched.
 
     ``fuzzy`` leaves the calls' numbers out, ``forced`` maps records of the target to the golden ones that a user named,
     ``translate`` and ``translate_golden`` turn a record's name into the one that both runs share. ``across``: the runs

@@ -156,12 +156,12 @@ def substituted_calls(
     ``target`` and ``golden`` are calls in their order; ``partners`` gives the golden one of each of the target's.
     """
     place_of = {name: place for place, name in enumerate(golden)}
-    taken = {*partners.values()}
+    partnered = {*partners.values()}
     for i, name in enumerate(target):
         if name in partners or i == 0:
             continue
         before = place_of.get(partners.get(target[i - 1], ""))
-        if before is None or before + 1 >= len(golden) or golden[before + 1] in taken:
+        if before is None or before + 1 >= len(golden) or golden[before + 1] in partnered:
             continue
         following = [partners.get(one) for one in target[i + 1 : i + 2]]
         if following == [*golden[before + 2 : before + 3]]:

@@ -109,11 +109,11 @@ class ModuleCalls:
         by_forward = {_direction(golden_counted(name)): name for name in golden}
         for name in target:
             twin, direction = _direction(counted(name))
-            found = self._pairing.partners.get(twin)
-            if found is not None:
-                other = by_forward.get((found[0], direction))
+            paired = self._pairing.partners.get(twin)
+            if paired is not None:
+                other = by_forward.get((paired[0], direction))
                 if other is not None:
-                    self._pairing.pair(name, other, partner or found[1])
+                    self._pairing.pair(name, other, partner or paired[1])
 
     def _in_step(self, side: int) -> Callable[[str], str]:
         """Return what gives gradients of parameters the number that they have in the step of a side."""

@@ -48,7 +48,7 @@ class ValuePairing:
 
 @dataclass(frozen=True)
 class Translation:
-    """How the names of two dumps meet. ``target`` and ``golden`` turn a record's name into the shared one.
+    """Translation of the names of two dumps. ``target`` and ``golden`` turn a record's name into the shared one.
 
     ``across``: the runs are of two frameworks. ``of_graph``: the calls of one run are kernels of a static graph.
     ``forced`` are golden records by the target's. ``export`` writes a file that says what was paired with what, next

@@ -56,9 +56,9 @@ class NumberedCalls:
             # Where modules name a call's partner, it is known by now.
             names, others = self._pairing.left(is_forward_api)
             if self._pairing.knows_modules():
-                partners, taken = {None, *self._pairing.partners}, {None, *self._pairing.taken}
+                partners, their_partners = {None, *self._pairing.partners}, {None, *self._pairing.taken}
                 names = [name for name in names if self._pairing.our_parents.get(name) not in partners]
-                others = [name for name in others if self._pairing.their_parents.get(name) not in taken]
+                others = [name for name in others if self._pairing.their_parents.get(name) not in their_partners]
         target = _numbers(self._pairing.target, names, self._pairing.rules.translate, counted)
         golden = _numbers(self._pairing.golden, others, self._pairing.rules.translate_golden, counted)
         self._pairing.join(is_forward_api, target.get, golden.get, "name", self.may_meet())

@@ -36,25 +36,25 @@ class Pairing:
             self.partners[target] = (golden, partner)
             self.taken.add(golden)
 
-    def left(self, wanted: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    def left(self, select: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """Return the wanted records of both runs that have no partner, and may still find one."""
-        paired, taken = (
-            {*known, *settled} for known, settled in zip((self.partners, self.taken), self.settled, strict=True)
+        paired, golden_paired = (
+            {*names, *settled} for names, settled in zip((self.partners, self.taken), self.settled, strict=True)
         )
-        target = [name for name in self.target.records if name not in paired and wanted(name)]
-        golden = [name for name in self.golden.records if name not in taken and wanted(name)]
+        target = [name for name in self.target.records if name not in paired and select(name)]
+        golden = [name for name in self.golden.records if name not in golden_paired and select(name)]
         return target, golden
 
     def join(
         self,
-        wanted: Callable[[str], bool],
+        select: Callable[[str], bool],
         target_key: Callable[[str], Hashable],
         golden_key: Callable[[str], Hashable],
         partner: Partner,
         meets: Callable[[str, str], bool] | None = None,
     ) -> list[tuple[str, str]]:
         """Pair what is left by key, the first of a key with the first that it ``meets``; a key of None has no pair."""
-        target, golden = self.left(wanted)
+        target, golden = self.left(select)
         waiting: dict[Hashable, list[str]] = defaultdict(list)
         for name in reversed(golden):
             waiting[golden_key(name)].append(name)

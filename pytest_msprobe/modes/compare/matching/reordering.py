@@ -147,11 +147,11 @@ def _exchange(target: Dump, golden: Dump, group: list[tuple[str, str]]) -> dict[
 def _closed(moved: dict[str, str], numbered: Mapping[str, str]) -> dict[str, str]:
     """Keep the moves that give and take among themselves; the rest would leave a call without a partner."""
     while True:
-        given = {numbered[name] for name in moved}
-        kept = {name: other for name, other in moved.items() if other in given}
-        if len(kept) == len(moved):
-            return kept if len(set(kept.values())) == len(kept) else {}
-        moved = kept
+        vacated = {numbered[name] for name in moved}
+        closed = {name: other for name, other in moved.items() if other in vacated}
+        if len(closed) == len(moved):
+            return closed if len(set(closed.values())) == len(closed) else {}
+        moved = closed
 
 
 def _owners(marks: Mapping[str, tuple[Hashable, ...]]) -> dict[Hashable, list[str]]:
@@ -240,10 +240,10 @@ def pair_unequal(target: Dump, golden: Dump, names: Sequence[str], others: Seque
         pairs |= zip(own, theirs, strict=True) if len(own) == len(theirs) else _by_numbers(target, golden, own, theirs)
     yield from pairs.items()
     if len(names) == len(others):
-        taken = {*pairs.values()}
+        partnered = {*pairs.values()}
         yield from zip(
             (name for name in names if name not in pairs),
-            (other for other in others if other not in taken),
+            (other for other in others if other not in partnered),
             strict=True,
         )
 
@@ -251,7 +251,7 @@ def pair_unequal(target: Dump, golden: Dump, names: Sequence[str], others: Seque
 def _by_numbers(target: Dump, golden: Dump, names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not names or not others:
         return
-    own, theirs = ([_numbers(dump, name) for name in each] for dump, each in ((target, names), (golden, others)))
+    own, theirs = ([_numbers(dump, name) for name in calls] for dump, calls in ((target, names), (golden, others)))
     places = (
         _nearest([[_distance(a, b) for b in theirs] for a in own])
         if may_be_weighed(names, others)

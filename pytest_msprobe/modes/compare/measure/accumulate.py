@@ -101,7 +101,7 @@ class Products:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scales.
+    """Measurements of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scales.
 
     ``max_golden`` is the greatest magnitude and ``golden_norm`` the norm of the golden elements finite on both sides.
     """
@@ -127,8 +127,8 @@ def _scaled(error: float, scale: float) -> float:
 def equal_metrics(numel: int, *, has_ulps: bool) -> dict[str, float]:
     """Return the scaled metrics of two tensors of the same elements, of which there is nothing to be measured."""
     zeros = dict.fromkeys(("euclidean", "max_abs_err", "rel_err_max", "nonfinite_mismatch", SCALED_ERROR), 0.0)
-    found = {**zeros, "rel_err_thousandth": 1.0, "rel_err_five_thousandths": 1.0}
-    return {**found, **({"max_ulp_error": 0.0} if has_ulps else {}), **({"cosine_sim": 1.0} if numel > 1 else {})}
+    metrics = {**zeros, "rel_err_thousandth": 1.0, "rel_err_five_thousandths": 1.0}
+    return {**metrics, **({"max_ulp_error": 0.0} if has_ulps else {}), **({"cosine_sim": 1.0} if numel > 1 else {})}
 
 
 def array_parts(target: NDArray[Any], golden: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
@@ -139,14 +139,14 @@ def array_parts(target: NDArray[Any], golden: NDArray[Any]) -> Iterator[tuple[in
 
 
 class Precision(NamedTuple):
-    """What determines a unit in the last place of a floating-point format."""
+    """Parameters of a unit in the last place of a floating-point format."""
 
     mantissa_bits: int
     min_normal: float
 
 
 class _Memory(threading.local):
-    """What one walk at a time works in, in each thread: the system takes as long to give it as a pass over it."""
+    """Memory of one walk at a time, in each thread: the system takes as long to give it as a pass over it takes."""
 
     _rows = np.empty((6, 0))
 

@@ -59,12 +59,12 @@ def _nonfinite_mismatch(target: Value, golden: Value) -> int:
     if ours is None or theirs is None:
         return 0
     more = [a - b for a, b in zip(ours, theirs, strict=True)]
-    return max(sum(each for each in more if each > 0), -sum(each for each in more if each < 0))
+    return max(sum(surplus for surplus in more if surplus > 0), -sum(surplus for surplus in more if surplus < 0))
 
 
 def _none_of(value: Value) -> tuple[int, int, int] | None:
     extrema = (value.statistics or (None,))[:2]
-    return (0, 0, 0) if all(each is not None and math.isfinite(each) for each in extrema) else None
+    return (0, 0, 0) if all(extremum is not None and math.isfinite(extremum) for extremum in extrema) else None
 
 
 def _difference(a: Number, b: Number) -> float:
@@ -136,10 +136,10 @@ def pair_values(
     for own, other in pairs:
         if other is None:
             # An argument that one side passed by position and the other by name.
-            found = next((placed for placed in unmatched if placed.group == own.group == "input"), None)
-            if found is not None:
-                unmatched.remove(found)
-                other = found
+            counterpart = next((placed for placed in unmatched if placed.group == own.group == "input"), None)
+            if counterpart is not None:
+                unmatched.remove(counterpart)
+                other = counterpart
         paired.append((own, other))
     paired += [(None, placed) for placed in unmatched]
     return sorted(paired, key=lambda pair: min(_ORDER[placed.group] for placed in pair if placed is not None))
@@ -166,7 +166,7 @@ def compare_values(
     used = {value.name for value in named.values() if value is not None} | {*dropped}
     rest = [placed for placed in target_values if placed.name not in named]
     rows = [
-        call.row(placed, found) if (found := named[placed.name]) else _left_out(placed, None)
+        call.row(placed, golden_value) if (golden_value := named[placed.name]) else _left_out(placed, None)
         for placed in target_values
         if placed.name in named
     ]
@@ -234,11 +234,11 @@ class _Call:
         for place in {**ours, **theirs}:
             own = None if place in ours and place in theirs else ours.get(place) or theirs[place]
             index = _counterpart(rows, place, own)
-            given = None if index is None else rows[index]
-            if given and given.unmeasured == "left out":
+            existing = None if index is None else rows[index]
+            if existing and existing.unmeasured == "left out":
                 continue
-            a = ours.get(place) or (given.target if given else None)
-            b = theirs.get(place) or (given.golden if given else None)
+            a = ours.get(place) or (existing.target if existing else None)
+            b = theirs.get(place) or (existing.golden if existing else None)
             if a is None or b is None or not (a.type and b.type):
                 continue
             row = self.row(*(PlacedValue(group="input", place=place, value=value) for value in (a, b)))

@@ -59,7 +59,7 @@ def plain_pair(target: torch.Tensor, golden: torch.Tensor) -> Pair:
     indices = [tensor.indices() for tensor in stored]
     places, rows = torch.unique(torch.cat(indices, dim=1), dim=1, return_inverse=True)
     parts = rows.split([index.shape[1] for index in indices])
-    values = [_spread(each.values(), at, places.shape[1]) for each, at in zip(stored, parts, strict=True)]
+    values = [_spread(sparse.values(), at, places.shape[1]) for sparse, at in zip(stored, parts, strict=True)]
     return Pair(values[0], values[1], places)
 
 
@@ -86,7 +86,7 @@ def measure_files(
     row = replace(
         row, target=_with_statistics(row.target, target_tensor), golden=_with_statistics(row.golden, golden_tensor)
     )
-    pair = plain_pair(*(each if first is None else each[:first] for each in (target_tensor, golden_tensor)))
+    pair = plain_pair(*(tensor if first is None else tensor[:first] for tensor in (target_tensor, golden_tensor)))
     return measure_pair(row, pair, metrics)
 
 

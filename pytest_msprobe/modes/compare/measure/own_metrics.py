@@ -50,16 +50,16 @@ def measure_own(
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return the user's metrics of two tensors of one shape, and what went wrong; a metric that failed is NaN."""
     target, golden = (_widened(tensor) for tensor in (target, golden))
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     problems: list[str] = []
     for name, function in metrics.items():
         try:
-            found[name] = float(function(target, golden))
+            values[name] = float(function(target, golden))
         except Exception as error:
             first_line = (str(error).strip().splitlines() or [""])[0]
-            found[name] = math.nan
+            values[name] = math.nan
             problems.append(f"{PROBLEM}{name}: {type(error).__name__}: {first_line}")
-    return found, tuple(problems)
+    return values, tuple(problems)
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

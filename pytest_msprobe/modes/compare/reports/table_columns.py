@@ -267,11 +267,11 @@ def _checksums() -> list[Column]:
     ]
 
 
-def _stack(wanted: bool) -> list[Column]:
+def _stack(is_selected: bool) -> list[Column]:
     def cell(call: ComparedCall, row: Row) -> Cell:
         return str(list(call.stack)) if call.stack and row is call.rows[0] else "None"
 
-    return [("NPU_Stack_Info", cell)] if wanted else []
+    return [("NPU_Stack_Info", cell)] if is_selected else []
 
 
 def number(value: float | bool | None) -> Cell:

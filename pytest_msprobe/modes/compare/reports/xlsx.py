@@ -30,14 +30,14 @@ _HUGE = 1e10
 
 def colours(call: ComparedCall) -> list[Colour]:
     """Return the colour of each row of a call; red wins over yellow."""
-    given = [row for row in call.rows if row.group in ("input", "parameters") and _is_measured(row, call.mode)]
-    return [_colour(row, given, call.mode) for row in call.rows]
+    inputs = [row for row in call.rows if row.group in ("input", "parameters") and _is_measured(row, call.mode)]
+    return [_colour(row, inputs, call.mode) for row in call.rows]
 
 
-def _colour(row: Row, given: list[Row], mode: DataMode) -> Colour:
+def _colour(row: Row, inputs: list[Row], mode: DataMode) -> Colour:
     if row.outcome == "fail" or _is_alarming(row, mode):
         return "red"
-    grown = set(_grown(row, given, mode)) if row.group == "output" and _is_measured(row, mode) else set()
+    grown = set(_grown(row, inputs, mode)) if row.group == "output" and _is_measured(row, mode) else set()
     if "red" in grown:
         return "red"
     return "yellow" if row.outcome == "warn" or grown else ""
@@ -61,8 +61,8 @@ def _error(row: Row, mode: DataMode) -> float | None:
     return row.metrics.get("max_abs_err" if mode == "tensor" else "max_diff")
 
 
-def _grown(row: Row, given: list[Row], mode: DataMode) -> Iterator[Colour]:
-    for before in given:
+def _grown(row: Row, inputs: list[Row], mode: DataMode) -> Iterator[Colour]:
+    for before in inputs:
         error, earlier = abs(_error(row, mode) or 0.0), abs(_error(before, mode) or 0.0)
         if earlier <= error and _order(error) - _order(earlier) >= 1:
             yield "yellow"
@@ -121,10 +121,10 @@ def write_xlsx(path: Path, calls: Iterable[ComparedCall], layout: list[Column], 
     rows = _coloured(calls, layout)
     styles = _around_rows(_titled_workbook(layout, 1).read(_SHEET_FILE.format(1)))[1]
     # A workbook begins with the number of its sheets, a sheet with that of its rows.
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         sheets: list[tuple[BinaryIO, int]] = []
         for first in rows:
-            lines = kept.enter_context(TemporaryFile(dir=path.parent))
+            lines = stack.enter_context(TemporaryFile(dir=path.parent))
             own = chain([first], islice(rows, sheet_rows - 2))
             sheets.append((lines, _write_lines(lines, own, len(layout), styles)))
         if not sheets:
@@ -209,6 +209,6 @@ def _text(cell: str) -> str:
     units = cell.encode("utf-16-le", "surrogatepass")
     if len(units) > _CELL_BYTES:
         cell = units[:_CELL_BYTES].decode("utf-16-le", "ignore")
-    text = _ESCAPED.sub(lambda found: f"_x{ord(found[0]):04X}_", cell).translate(_MARKUP)
+    text = _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", cell).translate(_MARKUP)
     space = ' xml:space="preserve"' if text != text.strip() else ""
     return f' t="inlineStr"><is><t{space}>{text}</t></is></c>'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.memory_filling import filling
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.strides import memory_size, outside, overlaps, whole_memory
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from tests.engine.replay.memory.strided_faults import WritingAround
 from tests.support.dumps.dump_files import forward, tensor, value
 
@@ -242,39 +240,3 @@ def test_places_outside_of_tensors_are_all_others() -> None:
     memory = torch.arange(12)
     rest = outside([memory[1:4], memory[6::3]], 12)
     assert whole_memory(memory)[rest].tolist() == [0, 4, 5, 7, 8, 10, 11]
-
-
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteDevice]:
-    folder = tmp_path_factory.mktemp("elsewhere")
-    (folder / "misreads.py").write_text(
-        "from tests.engine.replay.memory.strided_faults import *\n"
-        "class Remote(Misreading):\n"
-        "    name = 'misreads'\n"
-        "    def __init__(self): super().__init__(linearly)\n"
-        "class Around(WritingAround):\n"
-        "    name = 'around'\n"
-        "def pytest_msprobe_register_devices(registry):\n"
-        "    registry.add(Remote())\n"
-        "    registry.add(Around())\n"
-    )
-    return folder
-
-
-@pytest.mark.parametrize("inputs", ["sent", "drawn"])
-@pytest.mark.parametrize("name", ["cpu", "misreads", "around"])
-@pytest.mark.slow
-def test_layouts_cross_to_another_machine(inputs: str, name: str, elsewhere: Any, recorded: Any, check: Any) -> None:
-    program, api = (
-        (lambda: x(6, 16)[:, ::2].mul_(2.0), "mul_") if name == "around" else (lambda: torch.tanh(x(8, 6).t()), "tanh")
-    )
-    plugin = "" if name == "cpu" else "//plugin=misreads"
-    device = RemoteDevice(f"popen//chdir={elsewhere}//inputs={inputs}{plugin}//device={name}//timeout=600")
-    device.count()
-    device.activate(0)
-    try:
-        result = check(recorded(program, api), device=device).forward
-    finally:
-        device.close()
-    assert result.outcome == ("pass" if name == "cpu" else "fail")
-    assert name == "cpu" or "; only with stride" in result.reason

@@ -19,9 +19,9 @@ from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, unequal_bits, unstable_outputs
+from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.results.repeats import UnstableOutput
 from tests.support.replays.devices import Altered
 
 

@@ -89,3 +89,7 @@ def test_a_wrong_policy_is_reported_with_what_is_allowed(tmp_path, text, reporte
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(RulesError, match=reported):
         load_policy(str(tmp_path / "own.yaml"))
+
+
+def test_dtypes_are_the_same_for_options_and_rules() -> None:
+    assert tuple(DTYPES) == options.DTYPES

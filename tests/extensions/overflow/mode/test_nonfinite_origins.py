@@ -15,13 +15,18 @@ from msprobe_hooks.dump.communication.jsonl import find_steps
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Phase, Source, analyse
 from tests.support.dumps.dump_files import Json, value
-from tests.support.dumps.ranks import call, dump, first_culprits, group, step, tensor
+from tests.support.dumps.ranks import call, dump, group, step, tensor
 
 Search = Callable[..., Analysis]
 
 CLEAN, BAD = tensor(), tensor(bad=True)
 FAULT = {"Torch.exp.0.forward": call([CLEAN], [BAD])}
 PASSED_ON = {"Torch.relu.0.forward": call([BAD], [BAD])}
+
+
+def first_culprits(analysis: Analysis) -> list[tuple[int, str]]:
+    """Return rank and name of each."""
+    return [(culprit.rank, culprit.name) for culprit in analysis.culprits]
 
 
 def all_reduce(before: Json, after: Json, number: int = 0, **kwargs: Any) -> Json:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msprobe_hooks.extensions.overflow.anomaly import LEVELS
+from pytest_msprobe.extensions.overflow import options
 from tests.support.dumps.static_graphs import GraphFolder, dense_step
 
 Check = Callable[..., Any]
@@ -18,12 +20,6 @@ Json = dict[str, Any]
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "overflow" / "step0"
 CULPRIT = "Torch.exp.0.forward"
-
-
-@pytest.fixture
-def check(check: Check) -> Check:
-    """Run pytest as a user would, whose warnings are no errors."""
-    return lambda *arguments, **options: check("-Wdefault::UserWarning", *arguments, **options)
 
 
 @pytest.fixture
@@ -323,3 +319,7 @@ def test_kernels_of_a_static_graph_are_refused(pytester: pytest.Pytester, tmp_pa
     dense_step(run, run.iteration(), np.ones((4, 2), np.float32))
     result = pytester.runpytest("--msprobe-overflow", str(run.folder))
     result.stderr.fnmatch_lines([f"*{run.iteration()}: holds kernels, not calls; *"])
+
+
+def test_levels_are_the_same_for_options_and_anomalies() -> None:
+    assert options.LEVELS == LEVELS

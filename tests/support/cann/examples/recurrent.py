@@ -86,6 +86,9 @@ def _cell_backward(generator: Generator) -> Call:
     return Call((*grads, *tensors[:5], *recurrent.npu_lstm_cell(*tensors)))
 
 
+_GRU_SWITCHES = (True, 1, 0.0, True, False, False)
+
+
 def _gru_tensors(generator: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     shapes = ((6, 3, 10), (1, 3, 6), (10, 18), (6, 18), (18,), (18,))
     return tuple(_draw(generator, *shape, dtype=dtype) for shape in shapes)
@@ -93,9 +96,8 @@ def _gru_tensors(generator: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]
 
 def _gru(dtype: torch.dtype, flat: bool = False) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        switches = (True, 1, 0.0, True, False, False)
         x, h, *weights = _gru_tensors(generator, dtype)
-        return Call((x, h[0] if flat else h, *weights, torch.tensor([6], dtype=torch.int32), *switches), {}, True)
+        return Call((x, h[0] if flat else h, *weights, torch.tensor([6], dtype=torch.int32), *_GRU_SWITCHES), {}, True)
 
     return call
 
@@ -103,7 +105,7 @@ def _gru(dtype: torch.dtype, flat: bool = False) -> Callable[[Generator], Call]:
 def _gru_backward(generator: Generator) -> Call:
     x, h, *weights = _gru_tensors(generator, torch.float32)
     length = torch.tensor([6], dtype=torch.int32)
-    results = recurrent.npu_gru(x, h, *weights, length)
+    results = recurrent.npu_gru(x, h, *weights, length, *_GRU_SWITCHES)
     grads = [_draw(generator, 6, 3, 6, dtype=torch.float32) for _ in range(2)]
     return Call((*grads, x, *weights, length, h, *results))
 

@@ -30,17 +30,17 @@ def fused(operator: torch._ops.OpOverload) -> Callable[..., Any]:
     def definition() -> Callable[..., Any]:
         if name in independent():
             return independent_definition(name)
-        if name in between_ranks():
-            return computed_between_ranks(name, [argument.name for argument in operator._schema.arguments])
-        return _by_reference(name)
+        other = (
+            computed_between_ranks(name, [argument.name for argument in operator._schema.arguments])
+            if name in between_ranks()
+            else _by_reference(name)
+        )
+        return functools.partial(_written, other, targets) if targets else other
 
-    def compute(*args: Any, **kwargs: Any) -> Any:
-        return _written(definition(), targets, args, kwargs) if targets else definition()(*args, **kwargs)
-
-    return compute
+    return lambda *args, **kwargs: definition()(*args, **kwargs)
 
 
-def _written(definition: Callable[..., Any], targets: list[str], args: Any, kwargs: dict[str, Any]) -> Any:
+def _written(definition: Callable[..., Any], targets: list[str], /, *args: Any, **kwargs: Any) -> Any:
     """Have a definition write the tensors that an overload names for its results, itself or by a copy."""
     parameters = inspect.signature(definition).parameters
     if parameters.keys() >= set(targets):

@@ -8,22 +8,26 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 _FAST = 1.702
 _STEP = 1e-6
 
 
-def npu_fast_gelu(self: Tensor) -> Tensor:
-    x = self.double()
-    return (x / (1 + torch.exp(-_FAST * x))).to(self.dtype)
+@by_schema
+def npu_fast_gelu(args: Arguments) -> Tensor:
+    x = args.self.double()
+    return (x / (1 + torch.exp(-_FAST * x))).to(args.self.dtype)
 
 
 fast_gelu = npu_fast_gelu
 
 
-def npu_fast_gelu_backward(grad: Tensor, self: Tensor) -> Tensor:
-    x = self.double()
+@by_schema
+def npu_fast_gelu_backward(args: Arguments) -> Tensor:
+    x = args.self.double()
     s = 1 / (1 + torch.exp(-_FAST * x))
-    return (grad.double() * (s + _FAST * x * s * (1 - s))).to(self.dtype)
+    return (args.grad.double() * (s + _FAST * x * s * (1 - s))).to(args.self.dtype)
 
 
 def _gelu(x: Tensor, approximate: bool) -> Tensor:
@@ -32,54 +36,60 @@ def _gelu(x: Tensor, approximate: bool) -> Tensor:
     return x * torch.erfc(-x / math.sqrt(2)) / 2
 
 
-def npu_gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
-    return _gelu(self.double(), approximate == "tanh").to(self.dtype)
+@by_schema
+def npu_gelu(args: Arguments) -> Tensor:
+    return _gelu(args.self.double(), args.approximate == "tanh").to(args.self.dtype)
 
 
-def npu_geglu(self: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False) -> tuple[Tensor, Tensor]:
-    left, right = self.double().tensor_split(2, dim)
-    factor, activated = (right, left) if activate_left else (left, right)
-    gelu = _gelu(activated, approximate == 1)
-    return (factor * gelu).to(self.dtype), gelu.to(self.dtype)
+@by_schema
+def npu_geglu(args: Arguments) -> tuple[Tensor, Tensor]:
+    left, right = args.self.double().tensor_split(2, args.dim)
+    factor, activated = (right, left) if args.activate_left else (left, right)
+    gelu = _gelu(activated, args.approximate == 1)
+    return (factor * gelu).to(args.self.dtype), gelu.to(args.self.dtype)
 
 
-def npu_silu(self: Tensor) -> Tensor:
-    x = self.double()
-    return (x / (1 + torch.exp(-x))).to(self.dtype)
+@by_schema
+def npu_silu(args: Arguments) -> Tensor:
+    x = args.self.double()
+    return (x / (1 + torch.exp(-x))).to(args.self.dtype)
 
 
-def npu_swiglu(self: Tensor, dim: int = -1) -> Tensor:
-    gate, factor = self.double().tensor_split(2, dim)
-    return (gate / (1 + torch.exp(-gate)) * factor).to(self.dtype)
+@by_schema
+def npu_swiglu(args: Arguments) -> Tensor:
+    gate, factor = args.self.double().tensor_split(2, args.dim)
+    return (gate / (1 + torch.exp(-gate)) * factor).to(args.self.dtype)
 
 
-def npu_swiglu_backward(grad_output: Tensor, self: Tensor, dim: int = -1) -> Tensor:
-    gate, factor = self.double().tensor_split(2, dim)
-    s, grad = 1 / (1 + torch.exp(-gate)), grad_output.double()
+@by_schema
+def npu_swiglu_backward(args: Arguments) -> Tensor:
+    gate, factor = args.self.double().tensor_split(2, args.dim)
+    s, grad = 1 / (1 + torch.exp(-gate)), args.grad_output.double()
     of_gate = grad * factor * (s + gate * s * (1 - s))
-    return torch.cat((of_gate, grad * gate * s), dim).to(self.dtype)
+    return torch.cat((of_gate, grad * gate * s), args.dim).to(args.self.dtype)
 
 
-def npu_mish(self: Tensor) -> Tensor:
-    x = self.double()
+@by_schema
+def npu_mish(args: Arguments) -> Tensor:
+    x = args.self.double()
     # tanh(log(1 + e^x)) by powers of e^x.
     e = torch.exp(x.clamp(max=50))
-    return (x * (e * e + 2 * e) / (e * e + 2 * e + 2)).to(self.dtype)
+    return (x * (e * e + 2 * e) / (e * e + 2 * e + 2)).to(args.self.dtype)
 
 
-def npu_scaled_masked_softmax(x: Tensor, mask: Tensor, scale: float = 1, fixed_triu_mask: bool = False) -> Tensor:
-    hidden = _hidden(x, mask, fixed_triu_mask)
-    scores = torch.where(hidden, torch.tensor(-10000.0, dtype=torch.float64), x.double() * scale)
+@by_schema
+def npu_scaled_masked_softmax(args: Arguments) -> Tensor:
+    hidden = _hidden(args.x, args.mask, args.fixed_triu_mask)
+    scores = torch.where(hidden, torch.tensor(-10000.0, dtype=torch.float64), args.x.double() * args.scale)
     weights = torch.exp(scores - scores.amax(-1, keepdim=True))
-    return (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
+    return (weights / weights.sum(-1, keepdim=True)).to(args.x.dtype)
 
 
-def npu_scaled_masked_softmax_backward(
-    y_grad: Tensor, y: Tensor, mask: Tensor, scale: float = 1, fixed_triu_mask: bool = False
-) -> Tensor:
-    weights, grad = y.double(), y_grad.double()
+@by_schema
+def npu_scaled_masked_softmax_backward(args: Arguments) -> Tensor:
+    weights, grad = args.y.double(), args.y_grad.double()
     of_scores = weights * (grad - torch.einsum("...k,...k->...", weights, grad).unsqueeze(-1))
-    return torch.where(_hidden(y, mask, fixed_triu_mask), 0.0, of_scores * scale).to(y.dtype)
+    return torch.where(_hidden(args.y, args.mask, args.fixed_triu_mask), 0.0, of_scores * args.scale).to(args.y.dtype)
 
 
 def _hidden(x: Tensor, mask: Tensor, fixed_triu_mask: bool) -> Tensor:
@@ -126,58 +136,54 @@ def _split(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return x.narrow(dim, 0, half).double(), x.narrow(dim, half, half).double()
 
 
-def npu_silu_(self: Tensor) -> Tensor:
-    return self.copy_(_each(_silu, self))
+@by_schema
+def npu_silu_(args: Arguments) -> Tensor:
+    return args.self.copy_(_each(_silu, args.self))
 
 
-def npu_silu_backward(grad_output: Tensor, x0: Tensor, x1: Tensor) -> Tensor:
-    return (grad_output.double() * _each(_slope(_silu), x0)).to(x0.dtype)
+@by_schema
+def npu_silu_backward(args: Arguments) -> Tensor:
+    return (args.grad_output.double() * _each(_slope(_silu), args.x0)).to(args.x0.dtype)
 
 
-def npu_mish_backward(grad: Tensor, input: Tensor) -> Tensor:  # noqa: A002
-    return (grad.double() * _each(_slope(_mish), input)).to(input.dtype)
+@by_schema
+def npu_mish_backward(args: Arguments) -> Tensor:
+    return (args.grad.double() * _each(_slope(_mish), args.input)).to(args.input.dtype)
 
 
-def npu_gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none") -> Tensor:
-    return (grad_output.double() * _each(_slope(_gelu_of(approximate)), self)).to(self.dtype)
+@by_schema
+def npu_gelu_backward(args: Arguments) -> Tensor:
+    return (args.grad_output.double() * _each(_slope(_gelu_of(args.approximate)), args.self)).to(args.self.dtype)
 
 
-def npu_geglu_grad(
-    grad_output: Tensor, self: Tensor, gelu: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False
-) -> Tensor:
-    left, right = _split(self, dim)
-    activated, other = (left, right) if activate_left else (right, left)
-    grad = grad_output.double()
-    of_other = grad * gelu.double()
-    of_activated = grad * other * _each(_slope(_gelu_of(approximate)), activated)
-    parts = (of_activated, of_other) if activate_left else (of_other, of_activated)
-    return torch.cat(parts, dim).to(self.dtype)
+@by_schema
+def npu_geglu_grad(args: Arguments) -> Tensor:
+    left, right = _split(args.self, args.dim)
+    activated, other = (left, right) if args.activate_left else (right, left)
+    grad = args.grad_output.double()
+    of_other = grad * args.gelu.double()
+    of_activated = grad * other * _each(_slope(_gelu_of(args.approximate)), activated)
+    parts = (of_activated, of_other) if args.activate_left else (of_other, of_activated)
+    return torch.cat(parts, args.dim).to(args.self.dtype)
 
 
-def npu_gelu_mul(input: Tensor, *, approximate: str = "none") -> Tensor:  # noqa: A002
-    left, right = _split(input, -1)
-    return (_each(_gelu_of(approximate), left) * right).to(input.dtype)
+@by_schema
+def npu_gelu_mul(args: Arguments) -> Tensor:
+    left, right = _split(args.input, -1)
+    return (_each(_gelu_of(args.approximate), left) * right).to(args.input.dtype)
 
 
-def npu_clipped_swiglu(
-    x: Tensor,
-    *,
-    group_index: Tensor | None = None,
-    dim: int = -1,
-    alpha: float = 1.702,
-    limit: float = 7.0,
-    bias: float = 1.0,
-    interleaved: bool = True,
-) -> Tensor:
-    shape = list(x.shape)
-    shape[dim] //= 2
-    rows = x.double().reshape(*x.shape[: dim % x.dim()], -1)
+@by_schema
+def npu_clipped_swiglu(args: Arguments) -> Tensor:
+    shape = list(args.x.shape)
+    shape[args.dim] //= 2
+    rows = args.x.double().reshape(*args.x.shape[: args.dim % args.x.dim()], -1)
     half = rows.shape[-1] // 2
     out = torch.zeros(*rows.shape[:-1], half, dtype=torch.float64)
     for place in range(half):
-        first, second = (2 * place, 2 * place + 1) if interleaved else (place, half + place)
-        gate = rows[..., first].clamp(max=limit)
-        out[..., place] = _each(lambda a: a * _sigmoid(alpha * a), gate) * (
-            rows[..., second].clamp(-limit, limit) + bias
+        first, second = (2 * place, 2 * place + 1) if args.interleaved else (place, half + place)
+        gate = rows[..., first].clamp(max=args.limit)
+        out[..., place] = _each(lambda a: a * _sigmoid(args.alpha * a), gate) * (
+            rows[..., second].clamp(-args.limit, args.limit) + args.bias
         )
-    return out.reshape(shape).to(x.dtype)
+    return out.reshape(shape).to(args.x.dtype)

@@ -8,58 +8,42 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 State = tuple[Tensor, Tensor, Tensor]
 
 
-def npu_apply_adam(
-    beta1_power: float,
-    beta2_power: float,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    grad: Tensor,
-    use_locking: bool | None,
-    use_nesterov: bool | None,
-    *,
-    out: State,
-) -> State:
-    rate = lr * math.sqrt(1 - beta2_power) / (1 - beta1_power)
+@by_schema
+def npu_apply_adam(args: Arguments) -> State:
+    rate = args.lr * math.sqrt(1 - args.beta2_power) / (1 - args.beta1_power)
 
     def step(value: float, m: float, v: float, g: float) -> tuple[float, float, float]:
-        m, v = m + (g - m) * (1 - beta1), v + (g * g - v) * (1 - beta2)
-        ahead = m * beta1 + (1 - beta1) * g if use_nesterov else m
-        return value - rate * ahead / (math.sqrt(v) + epsilon), m, v
+        m, v = m + (g - m) * (1 - args.beta1), v + (g * g - v) * (1 - args.beta2)
+        ahead = m * args.beta1 + (1 - args.beta1) * g if args.use_nesterov else m
+        return value - rate * ahead / (math.sqrt(v) + args.epsilon), m, v
 
-    return _written(step, out, grad)
+    return _written(step, (args.var, args.m, args.v), args.grad)
 
 
-def npu_apply_adam_w(
-    beta1_power: float,
-    beta2_power: float,
-    lr: float,
-    weight_decay: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    grad: Tensor,
-    max_grad_norm: Tensor | None,
-    amsgrad: bool | None,
-    maximize: bool | None,
-    *,
-    out: State,
-) -> State:
-    largest = iter((torch.zeros_like(grad) if max_grad_norm is None else max_grad_norm).flatten().tolist())
+@by_schema
+def npu_apply_adam_w(args: Arguments) -> State:
+    largest = iter(
+        (torch.zeros_like(args.grad) if args.max_grad_norm is None else args.max_grad_norm).flatten().tolist()
+    )
 
     def step(value: float, m: float, v: float, g: float) -> tuple[float, float, float]:
-        g = -g if maximize else g
-        m, v = m + (g - m) * (1 - beta1), v + (g * g - v) * (1 - beta2)
+        g = -g if args.maximize else g
+        m, v = m + (g - m) * (1 - args.beta1), v + (g * g - v) * (1 - args.beta2)
         before = next(largest)
-        second = max(v, before) if amsgrad else v
-        size = math.sqrt(second / (1 - beta2_power * beta2)) + epsilon
-        return value - lr * weight_decay * value - lr * (m / (1 - beta1_power * beta1)) / size, m, v
+        second = max(v, before) if args.amsgrad else v
+        size = math.sqrt(second / (1 - args.beta2_power * args.beta2)) + args.epsilon
+        return (
+            value - args.lr * args.weight_decay * value - args.lr * (m / (1 - args.beta1_power * args.beta1)) / size,
+            m,
+            v,
+        )
 
-    return _written(step, out, grad)
+    return _written(step, (args.var, args.m, args.v), args.grad)
 
 
 def _written(step: Callable[..., tuple[float, float, float]], state: State, grad: Tensor) -> State:

@@ -9,71 +9,55 @@ import numpy as np
 from torch import Tensor
 
 from tests.support.cann.operators.box_numbers import like, numbers
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 Box = Any
 
 
-def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
-    return like([[iou(a, b, mode) for a in numbers(bboxes)] for b in numbers(gtboxes)], bboxes)
+@by_schema
+def npu_iou(args: Arguments) -> Tensor:
+    return like([[iou(a, b, args.mode) for a in numbers(args.bboxes)] for b in numbers(args.gtboxes)], args.bboxes)
 
 
-def npu_ptiou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
-    return npu_iou(bboxes, gtboxes, mode)
+@by_schema
+def npu_ptiou(args: Arguments) -> Tensor:
+    return npu_iou(args.bboxes, args.gtboxes, args.mode)
 
 
-def npu_giou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
-    return _table(_giou, self, gtboxes, trans, is_cross, mode).T.contiguous()
+@by_schema
+def npu_giou(args: Arguments) -> Tensor:
+    return _table(_giou, args.self, args.gtboxes, args.trans, args.is_cross, args.mode).T.contiguous()
 
 
-def npu_diou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
-    return _table(_diou, self, gtboxes, trans, is_cross, mode)
+@by_schema
+def npu_diou(args: Arguments) -> Tensor:
+    return _table(_diou, args.self, args.gtboxes, args.trans, args.is_cross, args.mode)
 
 
-def npu_ciou(
-    self: Tensor,
-    gtboxes: Tensor,
-    trans: bool = False,
-    is_cross: bool = True,
-    mode: int = 0,
-    atan_sub_flag: bool = False,
-) -> Tensor:
-    return _table(_ciou, self, gtboxes, trans, is_cross, mode)
+@by_schema
+def npu_ciou(args: Arguments) -> Tensor:
+    return _table(_ciou, args.self, args.gtboxes, args.trans, args.is_cross, args.mode)
 
 
-def _npu_ciou(
-    self: Tensor,
-    gtboxes: Tensor,
-    trans: bool = False,
-    is_cross: bool = True,
-    mode: int = 0,
-    atan_sub_flag: bool = False,
-) -> tuple[Tensor, Tensor]:
-    angles = _table(lambda a, b, _: _turn(b) - _turn(a), self, gtboxes, trans, is_cross, mode)
-    return npu_ciou(self, gtboxes, trans, is_cross, mode), angles
+@by_schema
+def _npu_ciou(args: Arguments) -> tuple[Tensor, Tensor]:
+    angles = _table(lambda a, b, _: _turn(b) - _turn(a), args.self, args.gtboxes, args.trans, args.is_cross, args.mode)
+    return npu_ciou(args.self, args.gtboxes, args.trans, args.is_cross, args.mode), angles
 
 
-def npu_giou_backward(
-    grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
-) -> tuple[Tensor, Tensor]:
-    return _slopes(_giou, grad, bboxes, gtboxes, trans, mode)
+@by_schema
+def npu_giou_backward(args: Arguments) -> tuple[Tensor, Tensor]:
+    return _slopes(_giou, args.grad, args.bboxes, args.gtboxes, args.trans, args.mode)
 
 
-def npu_diou_backward(
-    grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
-) -> tuple[Tensor, Tensor]:
-    return _slopes(_diou, grad, bboxes, gtboxes, trans, mode)
+@by_schema
+def npu_diou_backward(args: Arguments) -> tuple[Tensor, Tensor]:
+    return _slopes(_diou, args.grad, args.bboxes, args.gtboxes, args.trans, args.mode)
 
 
-def npu_ciou_backward(
-    grad: Tensor,
-    bboxes: Tensor,
-    gtboxes: Tensor,
-    atan_sub: Tensor | None,
-    trans: bool = False,
-    is_cross: bool = True,
-    mode: int = 0,
-) -> tuple[Tensor, Tensor]:
-    return _slopes(_ciou, grad, bboxes, gtboxes, trans, mode)
+@by_schema
+def npu_ciou_backward(args: Arguments) -> tuple[Tensor, Tensor]:
+    return _slopes(_ciou, args.grad, args.bboxes, args.gtboxes, args.trans, args.mode)
 
 
 def _table(measure: Any, self: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool, mode: int) -> Tensor:

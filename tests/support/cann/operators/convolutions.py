@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 Place = tuple[int, ...]
 
@@ -78,89 +81,71 @@ def _masked(found: Sequence[Tensor], mask: Sequence[bool], dtype: torch.dtype) -
     return tuple(each.to(dtype) if wanted else None for each, wanted in zip(found, mask, strict=True))
 
 
-def npu_convolution(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Tensor:
-    return _with_bias(_convolve(input, weight, _geometry(stride, padding, dilation), groups), bias, input.dtype)
+@by_schema
+def npu_convolution(args: Arguments) -> Tensor:
+    return _with_bias(
+        _convolve(args.input, args.weight, _geometry(args.stride, args.padding, args.dilation), args.groups),
+        args.bias,
+        args.input.dtype,
+    )
 
 
-def npu_conv2d(input: Tensor, weight: Tensor, *rest: object) -> Tensor:  # noqa: A002
-    return npu_convolution(input, weight, *rest)  # type: ignore[arg-type]
+@by_schema
+def npu_conv2d(args: Arguments) -> Tensor:
+    return npu_convolution(args.input, args.weight, args.bias, args.stride, args.padding, args.dilation, args.groups)
 
 
-def npu_conv3d(input: Tensor, weight: Tensor, *rest: object) -> Tensor:  # noqa: A002
-    return npu_convolution(input, weight, *rest)  # type: ignore[arg-type]
+@by_schema
+def npu_conv3d(args: Arguments) -> Tensor:
+    return npu_convolution(args.input, args.weight, args.bias, args.stride, args.padding, args.dilation, args.groups)
 
 
-def npu_convolution_transpose(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor | None,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Tensor:
-    sizes = zip(input.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding, strict=True)
+@by_schema
+def npu_convolution_transpose(args: Arguments) -> Tensor:
+    sizes = zip(
+        args.input.shape[2:],
+        args.weight.shape[2:],
+        args.stride,
+        args.padding,
+        args.dilation,
+        args.output_padding,
+        strict=True,
+    )
     large = [
         (n - 1) * each - 2 * before + apart * (taps - 1) + more + 1 for n, taps, each, before, apart, more in sizes
     ]
-    out = _spread(input, weight, large, _geometry(stride, padding, dilation), groups)
-    return _with_bias(out, bias, input.dtype)
+    out = _spread(args.input, args.weight, large, _geometry(args.stride, args.padding, args.dilation), args.groups)
+    return _with_bias(out, args.bias, args.input.dtype)
 
 
-def npu_conv_transpose2d(input: Tensor, weight: Tensor, *rest: object) -> Tensor:  # noqa: A002
-    return npu_convolution_transpose(input, weight, *rest)  # type: ignore[arg-type]
+def npu_conv_transpose2d(*args: Any) -> Tensor:
+    return npu_convolution_transpose(*args)
 
 
-def npu_convolution_backward(
-    input: Tensor,  # noqa: A002
-    grad_output: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor | None, ...]:
-    geometry = _geometry(stride, padding, dilation)
-    of_input = _spread(grad_output, weight, input.shape[2:], geometry, groups)
-    of_weight = _of_weight(grad_output, input, weight, geometry, groups)
-    of_bias = grad_output.double().transpose(0, 1).flatten(1).sum(1)
-    return _masked((of_input, of_weight, of_bias), output_mask, input.dtype)
+@by_schema
+def npu_convolution_backward(args: Arguments) -> tuple[Tensor | None, ...]:
+    geometry = _geometry(args.stride, args.padding, args.dilation)
+    of_input = _spread(args.grad_output, args.weight, args.input.shape[2:], geometry, args.groups)
+    of_weight = _of_weight(args.grad_output, args.input, args.weight, geometry, args.groups)
+    of_bias = args.grad_output.double().transpose(0, 1).flatten(1).sum(1)
+    return _masked((of_input, of_weight, of_bias), args.output_mask, args.input.dtype)
 
 
-def npu_conv2d_backward(input: Tensor, grad_output: Tensor, *rest: object) -> tuple[Tensor | None, ...]:  # noqa: A002
-    return npu_convolution_backward(input, grad_output, *rest)  # type: ignore[arg-type]
+def npu_conv2d_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    return npu_convolution_backward(*args)
 
 
-def npu_conv3d_backward(input: Tensor, grad: Tensor, *rest: object) -> tuple[Tensor | None, ...]:  # noqa: A002
-    return npu_convolution_backward(input, grad, *rest)  # type: ignore[arg-type]
+def npu_conv3d_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    return npu_convolution_backward(*args)
 
 
-def npu_convolution_transpose_backward(
-    input: Tensor,  # noqa: A002
-    grad: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    grad_input_mask: Sequence[bool],
-) -> tuple[Tensor | None, ...]:
-    geometry = _geometry(stride, padding, dilation)
-    of_input = _convolve(grad, weight, geometry, groups)[_inside(input)]
-    of_weight = _of_weight(input, grad, weight, geometry, groups)
-    of_bias = grad.double().transpose(0, 1).flatten(1).sum(1)
-    return _masked((of_input, of_weight, of_bias), grad_input_mask, input.dtype)
+@by_schema
+def npu_convolution_transpose_backward(args: Arguments) -> tuple[Tensor | None, ...]:
+    geometry = _geometry(args.stride, args.padding, args.dilation)
+    of_input = _convolve(args.grad, args.weight, geometry, args.groups)[_inside(args.input)]
+    of_weight = _of_weight(args.input, args.grad, args.weight, geometry, args.groups)
+    of_bias = args.grad.double().transpose(0, 1).flatten(1).sum(1)
+    return _masked((of_input, of_weight, of_bias), args.grad_input_mask, args.input.dtype)
 
 
 def _inside(image: Tensor) -> tuple[slice, ...]:
@@ -168,17 +153,9 @@ def _inside(image: Tensor) -> tuple[slice, ...]:
     return (slice(None), slice(None), *(slice(size) for size in image.shape[2:]))
 
 
-def npu_conv_transpose2d_backward(
-    input: Tensor,  # noqa: A002
-    grad_output: Tensor,
-    *rest: object,
-) -> tuple[Tensor | None, ...]:
-    return npu_convolution_transpose_backward(input, grad_output, *rest)  # type: ignore[arg-type]
+def npu_conv_transpose2d_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    return npu_convolution_transpose_backward(*args)
 
 
-def npu_conv_transpose3d_backward(
-    input: Tensor,  # noqa: A002
-    grad_output: Tensor,
-    *rest: object,
-) -> tuple[Tensor | None, ...]:
-    return npu_convolution_transpose_backward(input, grad_output, *rest)  # type: ignore[arg-type]
+def npu_conv_transpose3d_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    return npu_convolution_transpose_backward(*args)

@@ -2,71 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 Array = npt.NDArray[np.float64]
 
 
-def npu_recurrent_gated_delta_rule(query: Tensor, key: Tensor, value: Tensor, state: Tensor, **options: Any) -> Tensor:
-    out, states = npu_recurrent_gated_delta_rule_functional(query, key, value, state, **options)
-    state.copy_(states)
+@by_schema
+def npu_recurrent_gated_delta_rule(args: Arguments) -> Tensor:
+    out, states = npu_recurrent_gated_delta_rule_functional(**vars(args))
+    args.state.copy_(states)
     return out
 
 
-def npu_recurrent_gated_delta_rule_functional(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    state: Tensor,
-    *,
-    beta: Tensor | None = None,
-    scale: float | None = None,
-    actual_seq_lengths: Tensor,
-    ssm_state_indices: Tensor,
-    num_accepted_tokens: Tensor | None = None,
-    g: Tensor | None = None,
-    gk: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    states, old = _array(state), _array(state).copy()
-    out = np.zeros(value.shape)
+@by_schema
+def npu_recurrent_gated_delta_rule_functional(args: Arguments) -> tuple[Tensor, Tensor]:
+    states, old = _array(args.state), _array(args.state).copy()
+    out = np.zeros(args.value.shape)
     start = 0
-    for number, length in enumerate(actual_seq_lengths.tolist()):
-        first = start + (0 if num_accepted_tokens is None else int(num_accepted_tokens[number]) - 1)
-        begin = old[int(ssm_state_indices[first])]
+    for number, length in enumerate(args.actual_seq_lengths.tolist()):
+        first = start + (0 if args.num_accepted_tokens is None else int(args.num_accepted_tokens[number]) - 1)
+        begin = old[int(args.ssm_state_indices[first])]
         tokens = range(start, start + length)
-        for token, (o, after) in zip(tokens, _rule(query, key, value, beta, g, scale, begin, tokens), strict=True):
+        for token, (o, after) in zip(
+            tokens, _rule(args.query, args.key, args.value, args.beta, args.g, args.scale, begin, tokens), strict=True
+        ):
             out[token] = o
-            states[int(ssm_state_indices[token])] = after
+            states[int(args.ssm_state_indices[token])] = after
         start += length
-    return _as(out, value), _as(states, state)
+    return _as(out, args.value), _as(states, args.state)
 
 
-def npu_chunk_gated_delta_rule(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    beta: Tensor | None = None,
-    initial_state: Tensor | None = None,
-    actual_seq_lengths: Tensor,
-    scale: float | None = None,
-    g: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    heads = (value.shape[1], value.shape[2], key.shape[2])
-    out, last, start = np.zeros(value.shape), [], 0
-    for number, length in enumerate(actual_seq_lengths.tolist()):
-        state = np.zeros(heads) if initial_state is None else _array(initial_state[number])
+@by_schema
+def npu_chunk_gated_delta_rule(args: Arguments) -> tuple[Tensor, Tensor]:
+    heads = (args.value.shape[1], args.value.shape[2], args.key.shape[2])
+    out, last, start = np.zeros(args.value.shape), [], 0
+    for number, length in enumerate(args.actual_seq_lengths.tolist()):
+        state = np.zeros(heads) if args.initial_state is None else _array(args.initial_state[number])
         tokens = range(start, start + length)
-        for token, (o, after) in zip(tokens, _rule(query, key, value, beta, g, scale, state, tokens), strict=True):
+        for token, (o, after) in zip(
+            tokens, _rule(args.query, args.key, args.value, args.beta, args.g, args.scale, state, tokens), strict=True
+        ):
             out[token], state = o, after
         last.append(state)
         start += length
-    return _as(out, value), _as(np.stack(last), value if initial_state is None else initial_state)
+    return _as(out, args.value), _as(np.stack(last), args.value if args.initial_state is None else args.initial_state)
 
 
 def _rule(

@@ -3,74 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 _UNLIMITED = 2147483647
+#: The arguments of a gradient that its forward has too, and that change what the forward computes.
+_SHARED = frozenset(
+    """
+    padding_mask atten_mask keep_prob pre_tockens next_tockens prefix actual_seq_qlen actual_seq_kvlen sparse_mode
+    """.split()
+)
 _COPIES = 8
 #: Where batch, sequence and heads are in each layout whose heads are a dimension.
 _AXES = {"BSND": (0, 2, 1, 3), "BNSD": (0, 1, 2, 3)}
 
 
-def npu_fusion_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = _UNLIMITED,
-    next_tockens: int = _UNLIMITED,
-    inner_precise: int = 0,
-    prefix: list[int] | None = None,
-    actual_seq_qlen: list[int] | None = None,
-    actual_seq_kvlen: list[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-    dropout_mask: Tensor | None = None,
-    seed: int = 0,
-    offset: int = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
-    if keep_prob < 1 or padding_mask is not None or dropout_mask is not None:
+@by_schema
+def npu_fusion_attention(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    if args.keep_prob < 1 or args.padding_mask is not None or args.dropout_mask is not None:
         raise NotImplementedError("npu_fusion_attention with dropout or padding_mask")
-    mask = None if atten_mask is None else (atten_mask != 0, sparse_mode, pre_tockens, next_tockens, prefix)
-    wide = [tensor.double() for tensor in (query, key, value)]
-    if input_layout == "TND":
-        out, largest, total, count = _packed(wide, mask, scale, actual_seq_qlen or [], actual_seq_kvlen or [], sink)
+    mask = (
+        None
+        if args.atten_mask is None
+        else (args.atten_mask != 0, args.sparse_mode, args.pre_tockens, args.next_tockens, args.prefix)
+    )
+    wide = [tensor.double() for tensor in (args.query, args.key, args.value)]
+    if args.input_layout == "TND":
+        out, largest, total, count = _packed(
+            wide, mask, args.scale, args.actual_seq_qlen or [], args.actual_seq_kvlen or [], args.sink
+        )
     else:
-        out, largest, total, count = _batched(wide, mask, scale, head_num, input_layout, pse, sink)
+        out, largest, total, count = _batched(
+            wide, mask, args.scale, args.head_num, args.input_layout, args.pse, args.sink
+        )
     statistics = [each.detach().float().unsqueeze(-1).repeat_interleave(_COPIES, -1) for each in (largest, total)]
-    return out.to(query.dtype), statistics[0], statistics[1], query.new_empty(0), 0, 0, count
+    return out.to(args.query.dtype), statistics[0], statistics[1], args.query.new_empty(0), 0, 0, count
 
 
-def npu_fusion_attention_grad(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dy: Tensor,
-    head_num: int,
-    input_layout: str,
-    *,
-    pse: Tensor | None = None,
-    scale_value: float = 1.0,
-    sink: Tensor | None = None,
-    softmax_max: Tensor | None = None,
-    softmax_sum: Tensor | None = None,
-    softmax_in: Tensor | None = None,
-    attention_in: Tensor | None = None,
-    numels: int = 0,
-    **arguments: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    given = [query, key, value, pse, sink]
+@by_schema
+def npu_fusion_attention_grad(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    shared = {name: value for name, value in vars(args).items() if name in _SHARED}
+    given = [args.query, args.key, args.value, args.pse, args.sink]
     leaves = [None if each is None else each.detach().double().requires_grad_() for each in given]
     with torch.enable_grad():
         q, k, v, bias, extra = leaves
@@ -78,10 +54,10 @@ def npu_fusion_attention_grad(
         assert k is not None
         assert v is not None
         forward = npu_fusion_attention(
-            q, k, v, head_num, input_layout, pse=bias, scale=scale_value, sink=extra, **arguments
+            q, k, v, args.head_num, args.input_layout, pse=bias, scale=args.scale_value, sink=extra, **shared
         )
         wanted = [leaf for leaf in leaves if leaf is not None]
-        found = iter(torch.autograd.grad(forward[0], wanted, dy.double(), allow_unused=True))
+        found = iter(torch.autograd.grad(forward[0], wanted, args.dy.double(), allow_unused=True))
     gradients = [None if each is None else next(found) for each in leaves]
     rounded = [
         gradient if gradient is None or each is None else gradient.to(each.dtype)

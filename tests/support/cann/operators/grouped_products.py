@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.operators.quantized_products import quantized
 from tests.support.cann.packed import (
     Array,
@@ -46,54 +47,44 @@ def _weights(weight: Sequence[Tensor], inner: int) -> list[Array]:
     return list(found[0]) if len(found) == 1 and found[0].ndim == 3 else found
 
 
-def npu_grouped_matmul(
-    x: Sequence[Tensor],
-    weight: Sequence[Tensor],
-    *,
-    bias: Sequence[Tensor] | None = None,
-    scale: Sequence[Tensor] | None = None,
-    offset: Sequence[Tensor] | None = None,
-    antiquant_scale: Sequence[Tensor] | None = None,
-    antiquant_offset: Sequence[Tensor] | None = None,
-    per_token_scale: Sequence[Tensor] | None = None,
-    group_list: Tensor | Sequence[int] | None = None,
-    activation_input: Sequence[Tensor] | None = None,
-    activation_quant_scale: Sequence[Tensor] | None = None,
-    activation_quant_offset: Sequence[Tensor] | None = None,
-    split_item: int | None = 0,
-    group_type: int | None = None,
-    group_list_type: int | None = 0,
-    act_type: int | None = 0,
-    tuning_config: Sequence[int] | None = None,
-    output_dtype: torch.dtype | int | None = None,
-    x_dtype: int | None = None,
-    weight_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    per_token_scale_dtype: int | None = None,
-) -> list[Tensor]:
+@by_schema
+def npu_grouped_matmul(args: Arguments) -> list[Tensor]:
     """Return the products of groups, one row after the other."""
-    dtype = _BY_NUMBER[output_dtype] if isinstance(output_dtype, int) else output_dtype or x[0].dtype
-    if group_type == 2:
-        named = owners([] if group_list is None else group_list, group_list_type)
-        return _by_inner(x[0], weight[0], named, split_item, dtype)
-    inner = x[0].shape[-1] * (8 if x[0].dtype is torch.int32 else 1)
-    matrices = _weights(weight, inner)
-    is_mixed = weight[0].dtype is torch.int32 and x[0].dtype is torch.int8
-    rows = [(part, list(whole(part))) for part in x]
-    if group_list is not None and len(x) == 1:
-        named = owners(group_list, group_list_type)
+    dtype = (
+        _BY_NUMBER[args.output_dtype] if isinstance(args.output_dtype, int) else args.output_dtype or args.x[0].dtype
+    )
+    if args.group_type == 2:
+        named = owners([] if args.group_list is None else args.group_list, args.group_list_type)
+        return _by_inner(args.x[0], args.weight[0], named, args.split_item, dtype)
+    inner = args.x[0].shape[-1] * (8 if args.x[0].dtype is torch.int32 else 1)
+    matrices = _weights(args.weight, inner)
+    is_mixed = args.weight[0].dtype is torch.int32 and args.x[0].dtype is torch.int8
+    rows = [(part, list(whole(part))) for part in args.x]
+    if args.group_list is not None and len(args.x) == 1:
+        named = owners(args.group_list, args.group_list_type)
     else:
         named = [group for group, (_, values) in enumerate(rows) for _ in values]
-    tokens = None if not per_token_scale else np.concatenate([exponents(each) for each in per_token_scale])
+    tokens = None if not args.per_token_scale else np.concatenate([exponents(each) for each in args.per_token_scale])
     flat = [row for _, values in rows for row in values]
     found = []
     for i, group in enumerate(named):
         w = matrices[group]
-        w = _dequantized(w, _at(antiquant_scale, group), _at(antiquant_offset, group))
+        w = _dequantized(w, _at(args.antiquant_scale, group), _at(args.antiquant_offset, group))
         token = None if tokens is None else tokens[i]
-        found.append(_row(flat[i], w, _at(bias, group), _at(scale, group), _at(offset, group), token, dtype, is_mixed))
-    found = [activated(_ACTIVATIONS[act_type or 0], each) for each in found]
-    if split_item in (2, 3):
+        found.append(
+            _row(
+                flat[i],
+                w,
+                _at(args.bias, group),
+                _at(args.scale, group),
+                _at(args.offset, group),
+                token,
+                dtype,
+                is_mixed,
+            )
+        )
+    found = [activated(_ACTIVATIONS[args.act_type or 0], each) for each in found]
+    if args.split_item in (2, 3):
         left = [np.zeros_like(found[0])] * (len(flat) - len(found))
         return [_rounded(np.stack(found + left), dtype)]
     parts = [[each for each, of in zip(found, named, strict=True) if of == group] for group in range(len(matrices))]
@@ -151,130 +142,77 @@ def _by_inner(x: Tensor, weight: Tensor, named: list[int], split_item: int | Non
     return [in_dtype(out, dtype)] if split_item in (2, 3) else [in_dtype(each, dtype) for each in out]
 
 
-def npu_grouped_matmul_add(
-    self: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    *,
-    transpose_x: bool = True,
-    transpose_weight: bool = False,
-    group_type: int = 2,
-    group_list_type: int | None = 0,
-) -> Tensor:
+@by_schema
+def npu_grouped_matmul_add(args: Arguments) -> Tensor:
     """Return what was accumulated and the outer products of the rows of each group."""
-    out = floats(self).copy().reshape(len(group_list), x.shape[1], weight.shape[1])
-    for k, group in enumerate(owners(group_list, group_list_type)):
-        out[group] += np.outer(floats(x[k]), floats(weight[k]))
-    return in_dtype(out, torch.float32).reshape(self.shape)
+    out = floats(args.self).copy().reshape(len(args.group_list), args.x.shape[1], args.weight.shape[1])
+    for k, group in enumerate(owners(args.group_list, args.group_list_type)):
+        out[group] += np.outer(floats(args.x[k]), floats(args.weight[k]))
+    return in_dtype(out, torch.float32).reshape(args.self.shape)
 
 
-def npu_grouped_matmul_add_(
-    self: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    *,
-    transpose_x: bool = True,
-    transpose_weight: bool = False,
-    group_type: int = 2,
-    group_list_type: int | None = 0,
-) -> Tensor:
+@by_schema
+def npu_grouped_matmul_add_(args: Arguments) -> Tensor:
     """Write what was accumulated and the outer products."""
-    return self.copy_(npu_grouped_matmul_add(self, x, weight, group_list, group_list_type=group_list_type))
-
-
-def npu_add_quant_gmm(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    group_list: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_list_type: int | None = 0,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
-    """Return what was accumulated and the scaled outer products of each group of columns of x1 and rows of x2."""
-    x, w, out = floats(x1), floats(x2), floats(self).copy()
-    named = owners(group_list, group_list_type)
-    for k, group in enumerate(named):
-        start = named.index(group)
-        product = np.outer(x[:, k], w[k])
-        if x2_scale.dim() == 3 and x1_scale is not None:
-            block, half = start // 64 + group + (k - start) // 64, (k - start) // 32 % 2
-            left, right = exponents(x1_scale)[:, block, half], exponents(x2_scale)[block, :, half]
-            out[group] += product * np.outer(left, right)
-        else:
-            token = 1.0 if x1_scale is None else float(floats(x1_scale).reshape(len(group_list))[group])
-            out[group] += product * np.atleast_1d(floats(x2_scale)[group]) * token
-    return in_dtype(out, torch.float32)
-
-
-def npu_add_quant_gmm_(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    group_list: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_list_type: int | None = 0,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
-    """Write what was accumulated and the scaled products."""
-    return self.copy_(
-        npu_add_quant_gmm(self, x1, x2, x2_scale, group_list, x1_scale=x1_scale, group_list_type=group_list_type)
+    return args.self.copy_(
+        npu_grouped_matmul_add(args.self, args.x, args.weight, args.group_list, group_list_type=args.group_list_type)
     )
 
 
-def npu_grouped_matmul_finalize_routing(
-    x: Tensor,
-    w: Tensor,
-    group_list: Tensor,
-    *,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    offset: Tensor | None = None,
-    pertoken_scale: Tensor | None = None,
-    shared_input: Tensor | None = None,
-    logit: Tensor | None = None,
-    row_index: Tensor | None = None,
-    dtype: torch.dtype | None = None,
-    shared_input_weight: float | None = 1.0,
-    shared_input_offset: int | None = 0,
-    output_bs: int | None = 0,
-    group_list_type: int | None = 1,
-    tuning_config: Sequence[int] | None = None,
-    x_dtype: int | None = None,
-    w_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    pertoken_scale_dtype: int | None = None,
-) -> Tensor:
+@by_schema
+def npu_add_quant_gmm(args: Arguments) -> Tensor:
+    """Return what was accumulated and the scaled outer products of each group of columns of x1 and rows of x2."""
+    x, w, out = floats(args.x1), floats(args.x2), floats(args.self).copy()
+    named = owners(args.group_list, args.group_list_type)
+    for k, group in enumerate(named):
+        start = named.index(group)
+        product = np.outer(x[:, k], w[k])
+        if args.x2_scale.dim() == 3 and args.x1_scale is not None:
+            block, half = start // 64 + group + (k - start) // 64, (k - start) // 32 % 2
+            left, right = exponents(args.x1_scale)[:, block, half], exponents(args.x2_scale)[block, :, half]
+            out[group] += product * np.outer(left, right)
+        else:
+            token = 1.0 if args.x1_scale is None else float(floats(args.x1_scale).reshape(len(args.group_list))[group])
+            out[group] += product * np.atleast_1d(floats(args.x2_scale)[group]) * token
+    return in_dtype(out, torch.float32)
+
+
+@by_schema
+def npu_add_quant_gmm_(args: Arguments) -> Tensor:
+    """Write what was accumulated and the scaled products."""
+    return args.self.copy_(
+        npu_add_quant_gmm(
+            args.self,
+            args.x1,
+            args.x2,
+            args.x2_scale,
+            args.group_list,
+            x1_scale=args.x1_scale,
+            group_list_type=args.group_list_type,
+        )
+    )
+
+
+@by_schema
+def npu_grouped_matmul_finalize_routing(args: Arguments) -> Tensor:
     """Return the products of the rows, weighted and added up where each belongs."""
-    rows, weights = floats(x), whole(w, x.shape[1])
-    out = np.zeros((output_bs or len(rows), weights.shape[2]))
-    for i, group in enumerate(owners(group_list, group_list_type)):
-        factor = np.ones(1) if scale is None else read_scale(scale)[0][group].reshape(-1)
-        if w.dtype is torch.int32 and bias is not None:
-            y = by_halves(rows[i : i + 1], weights[group], factor, floats(bias)[group])[0]
+    rows, weights = floats(args.x), whole(args.w, args.x.shape[1])
+    out = np.zeros((args.output_bs or len(rows), weights.shape[2]))
+    for i, group in enumerate(owners(args.group_list, args.group_list_type)):
+        factor = np.ones(1) if args.scale is None else read_scale(args.scale)[0][group].reshape(-1)
+        if args.w.dtype is torch.int32 and args.bias is not None:
+            y = by_halves(rows[i : i + 1], weights[group], factor, floats(args.bias)[group])[0]
         else:
             y = rows[i] @ weights[group] * factor
-        y = y * (1.0 if pertoken_scale is None else float(pertoken_scale[i]))
-        if bias is not None and w.dtype is not torch.int32:
-            y = y + floats(bias)[group]
-        out[i if row_index is None else int(row_index[i])] += y * (1.0 if logit is None else float(logit[i]))
-    if shared_input is not None:
-        first = shared_input_offset or 0
-        out[first : first + len(shared_input)] += floats(shared_input) * (shared_input_weight or 0.0)
+        y = y * (1.0 if args.pertoken_scale is None else float(args.pertoken_scale[i]))
+        if args.bias is not None and args.w.dtype is not torch.int32:
+            y = y + floats(args.bias)[group]
+        out[i if args.row_index is None else int(args.row_index[i])] += y * (
+            1.0 if args.logit is None else float(args.logit[i])
+        )
+    if args.shared_input is not None:
+        first = args.shared_input_offset or 0
+        out[first : first + len(args.shared_input)] += floats(args.shared_input) * (args.shared_input_weight or 0.0)
     return in_dtype(out, torch.float32)
 
 
@@ -286,78 +224,45 @@ def _swiglu_quantized(products: list[Array], total: int) -> tuple[Tensor, Tensor
     return to_int8(y), in_dtype(scales, torch.float32)
 
 
-def npu_grouped_matmul_swiglu_quant(
-    x: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    weight_scale: Tensor,
-    x_scale: Tensor,
-    *,
-    bias: Tensor | None = None,
-    offset: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
+@by_schema
+def npu_grouped_matmul_swiglu_quant(args: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the quantized products, and nothing for the offset that is reserved."""
-    y, scale = npu_grouped_matmul_swiglu_quant_v2(x, [weight], [weight_scale], x_scale, group_list)
+    y, scale = npu_grouped_matmul_swiglu_quant_v2(
+        args.x, [args.weight], [args.weight_scale], args.x_scale, args.group_list
+    )
     return y, scale, None
 
 
-def npu_grouped_matmul_swiglu_quant_v2(
-    x: Tensor,
-    weight: Sequence[Tensor],
-    weight_scale: Sequence[Tensor],
-    x_scale: Tensor,
-    group_list: Tensor,
-    *,
-    smooth_scale: Tensor | None = None,
-    weight_assist_matrix: Sequence[Tensor] | None = None,
-    bias: Tensor | None = None,
-    dequant_mode: int | None = 0,
-    dequant_dtype: int | None = 6,
-    quant_mode: int | None = 0,
-    quant_dtype: int | None = 1,
-    group_list_type: int | None = 0,
-    tuning_config: Sequence[int] | None = None,
-    x_dtype: int | None = None,
-    weight_dtype: int | None = None,
-    weight_scale_dtype: int | None = None,
-    x_scale_dtype: int | None = None,
-) -> tuple[Tensor, Tensor]:
+@by_schema
+def npu_grouped_matmul_swiglu_quant_v2(args: Arguments) -> tuple[Tensor, Tensor]:
     """Return the quantized products of the rows after SwiGLU."""
-    rows = whole(x)
-    matrices = _weights(weight, rows.shape[1])
+    rows = whole(args.x)
+    matrices = _weights(args.weight, rows.shape[1])
     found = []
-    for i, group in enumerate(owners(group_list, group_list_type)):
-        scale = _at(weight_scale, group)
+    for i, group in enumerate(owners(args.group_list, args.group_list_type)):
+        scale = _at(args.weight_scale, group)
         assert scale is not None
-        assist = _at(weight_assist_matrix, group)
+        assist = _at(args.weight_assist_matrix, group)
         factor = read_scale(scale)[0].reshape(-1, matrices[group].shape[1])
         if assist is not None:
             product = by_halves(rows[i : i + 1], matrices[group], factor, floats(assist))[0]
         else:
             product = rows[i] @ (matrices[group] * np.repeat(factor, rows.shape[1] // len(factor), 0))
-        left, right = np.split(product * float(x_scale[i]), 2)
-        smooth = 1.0 if smooth_scale is None else floats(smooth_scale)[group]
+        left, right = np.split(product * float(args.x_scale[i]), 2)
+        smooth = 1.0 if args.smooth_scale is None else floats(args.smooth_scale)[group]
         found.append(np.concatenate([activated("silu", left) * right * smooth, right]))
     return _swiglu_quantized(found, len(rows))
 
 
-def npu_quant_grouped_matmul_dequant(
-    x: Tensor,
-    quantized_weight: Tensor,
-    weight_scale: Tensor,
-    group_list: Tensor,
-    *,
-    bias: Tensor | None = None,
-    x_scale: Tensor | None = None,
-    x_offset: Tensor | None = None,
-    smooth_scale: Tensor | None = None,
-    quant_mode: str | None = "pertoken",
-) -> Tensor:
+@by_schema
+def npu_quant_grouped_matmul_dequant(args: Arguments) -> Tensor:
     """Return the products of rows that are quantized on the way."""
-    rows, scale = quantized(x, smooth_scale, x_scale)
-    factor, _ = read_scale(weight_scale)
-    out = np.zeros((len(rows), quantized_weight.shape[1]))
-    for i, group in enumerate(owners(group_list, 0)):
-        product = floats(quantized_weight[group]) @ rows[i] + (0.0 if bias is None else floats(bias)[group])
-        out[i] = product * factor[group] * (scale[i] if weight_scale.is_floating_point() else 1.0)
+    rows, scale = quantized(args.x, args.smooth_scale, args.x_scale)
+    factor, _ = read_scale(args.weight_scale)
+    out = np.zeros((len(rows), args.quantized_weight.shape[1]))
+    for i, group in enumerate(owners(args.group_list, 0)):
+        product = floats(args.quantized_weight[group]) @ rows[i] + (
+            0.0 if args.bias is None else floats(args.bias)[group]
+        )
+        out[i] = product * factor[group] * (scale[i] if args.weight_scale.is_floating_point() else 1.0)
     return in_dtype(out, torch.float16)

@@ -5,117 +5,107 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 # the device fills rows of n up to a block of eight numbers
 _ALIGNED = 8
 
 
-def npu_mhc_pre(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    bias: Tensor,
-    *,
-    gamma: Tensor | None = None,
-    norm_eps: float = 1e-6,
-    hc_eps: float = 1e-6,
-    out_flag: int = 0,
-    inner_precise: int = 0,
-) -> tuple[Tensor, ...]:
-    results = _pre(*(tensor.double() for tensor in (x, phi, alpha, bias)), gamma, norm_eps, hc_eps)
-    h_in, *others = (result.detach().clone() for result in results)
-    return h_in.to(x.dtype), *(other.float() for other in others)
-
-
-def npu_mhc_pre_backward(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    grad_h_in: Tensor,
-    grad_h_post: Tensor,
-    grad_h_res: Tensor,
-    inv_rms: Tensor,
-    h_mix: Tensor,
-    h_pre: Tensor,
-    h_post: Tensor,
-    gamma: Tensor | None = None,
-    hc_eps: float = 1e-6,
-    grad_x_post: Tensor | None = None,
-    inner_precise: int = 0,
-) -> tuple[Tensor, ...]:
-    n = x.shape[-2]
-    # the bias of the forward is what its results and those of a bias of zero differ by
-    norm_eps = float((1 / inv_rms.double().flatten()[0] ** 2) - x.double().flatten(-2).square().mean(-1).flatten()[0])
-    token = h_mix.double().flatten(0, -2)[0] * inv_rms.double().flatten()[0]
-    wanted = torch.cat(
-        (torch.logit(h_pre.double() - hc_eps).flatten(0, -2)[0], torch.logit(h_post.double() / 2).flatten(0, -2)[0])
+@by_schema
+def npu_mhc_pre(args: Arguments) -> tuple[Tensor, ...]:
+    results = _pre(
+        *(tensor.double() for tensor in (args.x, args.phi, args.alpha, args.bias)),
+        args.gamma,
+        args.norm_eps,
+        args.hc_eps,
     )
-    scale = torch.cat((alpha[0].double().expand(n), alpha[1].double().expand(n)))
+    h_in, *others = (result.detach().clone() for result in results)
+    return h_in.to(args.x.dtype), *(other.float() for other in others)
+
+
+@by_schema
+def npu_mhc_pre_backward(args: Arguments) -> tuple[Tensor, ...]:
+    n = args.x.shape[-2]
+    # the bias of the forward is what its results and those of a bias of zero differ by
+    norm_eps = float(
+        (1 / args.inv_rms.double().flatten()[0] ** 2) - args.x.double().flatten(-2).square().mean(-1).flatten()[0]
+    )
+    token = args.h_mix.double().flatten(0, -2)[0] * args.inv_rms.double().flatten()[0]
+    wanted = torch.cat(
+        (
+            torch.logit(args.h_pre.double() - args.hc_eps).flatten(0, -2)[0],
+            torch.logit(args.h_post.double() / 2).flatten(0, -2)[0],
+        )
+    )
+    scale = torch.cat((args.alpha[0].double().expand(n), args.alpha[1].double().expand(n)))
     bias = torch.cat((wanted - scale * token[: 2 * n], torch.zeros(n * n, dtype=torch.float64)))
     with torch.enable_grad():
-        leaves = [tensor.double().requires_grad_() for tensor in (x, phi, alpha, bias)]
-        weight = torch.ones(x.shape[-2:]) if gamma is None else gamma
+        leaves = [tensor.double().requires_grad_() for tensor in (args.x, args.phi, args.alpha, bias)]
+        weight = torch.ones(args.x.shape[-2:]) if args.gamma is None else args.gamma
         leaves.append(weight.double().requires_grad_())
-        results = _pre(*leaves, max(norm_eps, 0.0), hc_eps)[:3]
-    incoming = [grad.double() for grad in (grad_h_in, grad_h_post, grad_h_res)]
+        results = _pre(*leaves, max(norm_eps, 0.0), args.hc_eps)[:3]
+    incoming = [grad.double() for grad in (args.grad_h_in, args.grad_h_post, args.grad_h_res)]
     grads = list(torch.autograd.grad(results, leaves, incoming))
-    if grad_x_post is not None:
-        grads[0] = grads[0] + grad_x_post.double()
+    if args.grad_x_post is not None:
+        grads[0] = grads[0] + args.grad_x_post.double()
     grad_x, *others = grads
-    return grad_x.to(x.dtype), *(other.float() for other in others)
+    return grad_x.to(args.x.dtype), *(other.float() for other in others)
 
 
-def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor) -> Tensor:
-    return _post(x, h_res, h_out, h_post).to(x.dtype)
+@by_schema
+def npu_mhc_post(args: Arguments) -> Tensor:
+    return _post(args.x, args.h_res, args.h_out, args.h_post).to(args.x.dtype)
 
 
-def npu_mhc_post_backward(
-    grad_y: Tensor, x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor
-) -> tuple[Tensor, ...]:
-    n = x.shape[-2]
-    mixing = torch.eye(n).expand(*x.shape[:-1], n) if h_res is None else h_res
+@by_schema
+def npu_mhc_post_backward(args: Arguments) -> tuple[Tensor, ...]:
+    n = args.x.shape[-2]
+    mixing = torch.eye(n).expand(*args.x.shape[:-1], n) if args.h_res is None else args.h_res
     with torch.enable_grad():
-        leaves = [tensor.double().requires_grad_() for tensor in (x, mixing, h_out, h_post)]
+        leaves = [tensor.double().requires_grad_() for tensor in (args.x, mixing, args.h_out, args.h_post)]
         y = _post(*leaves)
-    grads = torch.autograd.grad(y, leaves, grad_y.double())
-    return tuple(grad.to(like.dtype) for grad, like in zip(grads, (x, mixing, h_out, h_post), strict=True))
+    grads = torch.autograd.grad(y, leaves, args.grad_y.double())
+    return tuple(
+        grad.to(like.dtype) for grad, like in zip(grads, (args.x, mixing, args.h_out, args.h_post), strict=True)
+    )
 
 
-def npu_mhc_sinkhorn(
-    x: Tensor, *, eps: float = 1e-6, num_iters: int = 20, out_flag: int = 0
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+@by_schema
+def npu_mhc_sinkhorn(args: Arguments) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Play a card that has a core for each matrix: each leaves its norms and sums one after the other."""
-    n = x.shape[-1]
-    matrices = x.double().reshape(-1, n, n)
+    n = args.x.shape[-1]
+    matrices = args.x.double().reshape(-1, n, n)
     norms, sums = (
-        x.new_zeros(len(matrices), 2 * num_iters, n, _ALIGNED),
-        x.new_ones(len(matrices), 2 * num_iters, _ALIGNED),
+        args.x.new_zeros(len(matrices), 2 * args.num_iters, n, _ALIGNED),
+        args.x.new_ones(len(matrices), 2 * args.num_iters, _ALIGNED),
     )
     y = torch.empty_like(matrices)
     for at, matrix in enumerate(matrices):
         exponentials = (matrix - matrix.max()).exp()
         current = exponentials / exponentials.sum(1)[:, None]
         norms[at, 0, :, :n] = current
-        current = current + eps
-        for step in range(1, 2 * num_iters):
+        current = current + args.eps
+        for step in range(1, 2 * args.num_iters):
             along = step % 2 == 0
-            total = current.sum(1 if along else 0) + eps
+            total = current.sum(1 if along else 0) + args.eps
             current = current / (total[:, None] if along else total[None, :])
             norms[at, step, :, :n], sums[at, step, :n] = current, total
         y[at] = current
-    result = y.to(x.dtype).view(x.shape)
-    return (result, norms.flatten(), sums.flatten()) if out_flag else (result, None, None)
+    result = y.to(args.x.dtype).view(args.x.shape)
+    return (result, norms.flatten(), sums.flatten()) if args.out_flag else (result, None, None)
 
 
-def npu_mhc_sinkhorn_backward(grad_y: Tensor, norm: Tensor, sum: Tensor) -> Tensor:  # noqa: A002
-    n = grad_y.shape[-1]
-    grads = grad_y.double().reshape(-1, n, n)
-    norms = norm.double().view(len(grads), -1, n, _ALIGNED)[..., :n]
-    sums = sum.double().view(len(grads), -1, _ALIGNED)[..., :n]
+@by_schema
+def npu_mhc_sinkhorn_backward(args: Arguments) -> Tensor:
+    n = args.grad_y.shape[-1]
+    grads = args.grad_y.double().reshape(-1, n, n)
+    norms = args.norm.double().view(len(grads), -1, n, _ALIGNED)[..., :n]
+    sums = args.sum.double().view(len(grads), -1, _ALIGNED)[..., :n]
     for step in range(norms.shape[1] - 1, -1, -1):
         dim = 2 if step % 2 == 0 else 1
         grads = grads - (grads * norms[:, step]).sum(dim, keepdim=True)
         grads = grads / sums[:, step].unsqueeze(dim) if step else grads * norms[:, 0]
-    return grads.to(grad_y.dtype).view(grad_y.shape)
+    return grads.to(args.grad_y.dtype).view(args.grad_y.shape)
 
 
 def _pre(

@@ -10,164 +10,87 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def npu_prompt_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    atten_mask: Tensor | None = None,
-    pse_shift: Tensor | None = None,
-    actual_seq_lengths: Sequence[int] | None = None,
-    quant_scale2: Tensor | None = None,
-    quant_offset2: Tensor | None = None,
-    num_heads: int = 1,
-    scale_value: float = 1.0,
-    pre_tokens: int = 2147483647,
-    next_tokens: int = 0,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    actual_seq_lengths_kv: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    **others: Any,
-) -> Tensor:
+@by_schema
+def npu_prompt_flash_attention(args: Arguments) -> Tensor:
     case = Case(
-        query, key, value, input_layout, num_heads, num_key_value_heads or num_heads, scale_value, atten_mask,
-        sparse_mode, pre_tokens, next_tokens, actual_seq_lengths, actual_seq_lengths_kv, pse=pse_shift,
-        quant_scale=quant_scale2, quant_offset=quant_offset2,
+        args.query, args.key, args.value, args.input_layout, args.num_heads, args.num_key_value_heads or args.num_heads,
+        args.scale_value, args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.actual_seq_lengths,
+        args.actual_seq_lengths_kv, pse=args.pse_shift, quant_scale=args.quant_scale2, quant_offset=args.quant_offset2,
     )  # fmt: skip
     return case.attended()[0]
 
 
-def npu_incre_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    atten_mask: Tensor | None = None,
-    pse_shift: Tensor | None = None,
-    actual_seq_lengths: Sequence[int] | None = None,
-    antiquant_scale: Tensor | None = None,
-    antiquant_offset: Tensor | None = None,
-    block_table: Tensor | None = None,
-    quant_scale2: Tensor | None = None,
-    quant_offset2: Tensor | None = None,
-    kv_padding_size: Tensor | None = None,
-    num_heads: int = 1,
-    scale_value: float = 1.0,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    **others: Any,
-) -> Tensor:
+@by_schema
+def npu_incre_flash_attention(args: Arguments) -> Tensor:
     case = Case(
-        query, key, value, input_layout, num_heads, num_key_value_heads or num_heads, scale_value, atten_mask,
-        lengths_kv=actual_seq_lengths, pse=pse_shift, table=block_table, padding_kv=kv_padding_size,
-        of_key=halves(antiquant_scale, antiquant_offset, 0, 0),
-        of_value=halves(antiquant_scale, antiquant_offset, 1, 0),
-        quant_scale=quant_scale2, quant_offset=quant_offset2,
+        args.query, args.key, args.value, args.input_layout, args.num_heads, args.num_key_value_heads or args.num_heads,
+        args.scale_value, args.atten_mask, lengths_kv=args.actual_seq_lengths, pse=args.pse_shift,
+        table=args.block_table, padding_kv=args.kv_padding_size,
+        of_key=halves(args.antiquant_scale, args.antiquant_offset, 0, 0),
+        of_value=halves(args.antiquant_scale, args.antiquant_offset, 1, 0), quant_scale=args.quant_scale2,
+        quant_offset=args.quant_offset2,
     )  # fmt: skip
     return case.attended()[0]
 
 
-def npu_fused_infer_attention_score(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    pse_shift: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    actual_seq_lengths: Sequence[int] | None = None,
-    actual_seq_lengths_kv: Sequence[int] | None = None,
-    quant_scale2: Tensor | None = None,
-    quant_offset2: Tensor | None = None,
-    antiquant_scale: Tensor | None = None,
-    antiquant_offset: Tensor | None = None,
-    key_antiquant_scale: Tensor | None = None,
-    key_antiquant_offset: Tensor | None = None,
-    value_antiquant_scale: Tensor | None = None,
-    value_antiquant_offset: Tensor | None = None,
-    block_table: Tensor | None = None,
-    query_padding_size: Tensor | None = None,
-    kv_padding_size: Tensor | None = None,
-    key_shared_prefix: Tensor | None = None,
-    value_shared_prefix: Tensor | None = None,
-    actual_shared_prefix_len: Sequence[int] | None = None,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    num_heads: int = 1,
-    scale: float = 1.0,
-    pre_tokens: int = 2147483647,
-    next_tokens: int = 2147483647,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    sparse_mode: int = 0,
-    antiquant_mode: int = 0,
-    key_antiquant_mode: int = 0,
-    value_antiquant_mode: int = 0,
-    softmax_lse_flag: bool = False,
-    **others: Any,
-) -> tuple[Tensor, Tensor | None]:
-    of_key = halves(antiquant_scale, antiquant_offset, 0, antiquant_mode)
-    of_value = halves(antiquant_scale, antiquant_offset, 1, antiquant_mode)
-    if key_antiquant_scale is not None and value_antiquant_scale is not None:
-        of_key = (key_antiquant_scale, key_antiquant_offset, key_antiquant_mode)
-        of_value = (value_antiquant_scale, value_antiquant_offset, value_antiquant_mode)
+@by_schema
+def npu_fused_infer_attention_score(args: Arguments) -> tuple[Tensor, Tensor | None]:
+    of_key = halves(args.antiquant_scale, args.antiquant_offset, 0, args.antiquant_mode)
+    of_value = halves(args.antiquant_scale, args.antiquant_offset, 1, args.antiquant_mode)
+    if args.key_antiquant_scale is not None and args.value_antiquant_scale is not None:
+        of_key = (args.key_antiquant_scale, args.key_antiquant_offset, args.key_antiquant_mode)
+        of_value = (args.value_antiquant_scale, args.value_antiquant_offset, args.value_antiquant_mode)
     prefix = None
-    if key_shared_prefix is not None and value_shared_prefix is not None:
-        prefix = (key_shared_prefix, value_shared_prefix, (actual_shared_prefix_len or [1 << 30])[0])
+    if args.key_shared_prefix is not None and args.value_shared_prefix is not None:
+        prefix = (args.key_shared_prefix, args.value_shared_prefix, (args.actual_shared_prefix_len or [1 << 30])[0])
     case = Case(
-        query, key, value, input_layout, num_heads, num_key_value_heads or num_heads, scale, atten_mask, sparse_mode,
-        pre_tokens, next_tokens, actual_seq_lengths, actual_seq_lengths_kv, pse=pse_shift, query_rope=query_rope,
-        key_rope=key_rope, table=block_table, padding=query_padding_size, padding_kv=kv_padding_size, prefix=prefix,
-        of_key=of_key, of_value=of_value, quant_scale=quant_scale2, quant_offset=quant_offset2,
+        args.query, args.key, args.value, args.input_layout, args.num_heads, args.num_key_value_heads or args.num_heads,
+        args.scale, args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.actual_seq_lengths,
+        args.actual_seq_lengths_kv, pse=args.pse_shift, query_rope=args.query_rope, key_rope=args.key_rope,
+        table=args.block_table, padding=args.query_padding_size, padding_kv=args.kv_padding_size, prefix=prefix,
+        of_key=of_key, of_value=of_value, quant_scale=args.quant_scale2, quant_offset=args.quant_offset2,
     )  # fmt: skip
     out, statistic = case.attended()
-    return out, statistic if softmax_lse_flag else None
+    return out, statistic if args.softmax_lse_flag else None
 
 
-def npu_fused_infer_attention_score_v2(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    pse_shift: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    block_table: Tensor | None = None,
-    dequant_scale_key: Tensor | None = None,
-    dequant_offset_key: Tensor | None = None,
-    dequant_scale_value: Tensor | None = None,
-    dequant_offset_value: Tensor | None = None,
-    quant_scale_out: Tensor | None = None,
-    quant_offset_out: Tensor | None = None,
-    learnable_sink: Tensor | None = None,
-    num_query_heads: int = 1,
-    num_key_value_heads: int = 0,
-    softmax_scale: float = 1.0,
-    pre_tokens: int = 2147483647,
-    next_tokens: int = 2147483647,
-    input_layout: str = "BSH",
-    sparse_mode: int = 0,
-    key_quant_mode: int = 0,
-    value_quant_mode: int = 0,
-    return_softmax_lse: bool = False,
-    **others: Any,
-) -> tuple[Tensor, Tensor | None]:
+@by_schema
+def npu_fused_infer_attention_score_v2(args: Arguments) -> tuple[Tensor, Tensor | None]:
     case = Case(
-        query, key, value, input_layout, num_query_heads, num_key_value_heads or num_query_heads, softmax_scale,
-        atten_mask, sparse_mode, pre_tokens, next_tokens, actual_seq_qlen, actual_seq_kvlen, pse=pse_shift,
-        query_rope=query_rope, key_rope=key_rope, table=block_table, sink=learnable_sink,
-        of_key=None if dequant_scale_key is None else (dequant_scale_key, dequant_offset_key, key_quant_mode),
-        of_value=None if dequant_scale_value is None else (dequant_scale_value, dequant_offset_value, value_quant_mode),
-        quant_scale=quant_scale_out, quant_offset=quant_offset_out,
-    )  # fmt: skip
+        args.query,
+        args.key,
+        args.value,
+        args.input_layout,
+        args.num_query_heads,
+        args.num_key_value_heads or args.num_query_heads,
+        args.softmax_scale,
+        args.atten_mask,
+        args.sparse_mode,
+        args.pre_tokens,
+        args.next_tokens,
+        args.actual_seq_qlen,
+        args.actual_seq_kvlen,
+        pse=args.pse_shift,
+        query_rope=args.query_rope,
+        key_rope=args.key_rope,
+        table=args.block_table,
+        sink=args.learnable_sink,
+        of_key=None
+        if args.dequant_scale_key is None
+        else (args.dequant_scale_key, args.dequant_offset_key, args.key_quant_mode),
+        of_value=None
+        if args.dequant_scale_value is None
+        else (args.dequant_scale_value, args.dequant_offset_value, args.value_quant_mode),
+        quant_scale=args.quant_scale_out,
+        quant_offset=args.quant_offset_out,
+    )
     out, statistic = case.attended()
-    return out, statistic if return_softmax_lse else None
+    return out, statistic if args.return_softmax_lse else None
 
 
 def halves(scale: Tensor | None, offset: Tensor | None, half: int, mode: int) -> Parameters | None:

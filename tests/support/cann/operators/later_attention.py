@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.operators.gathered_attention import Array, attend, ends_to_ranges, like, single, wide
 
 FAR = 2147483647
@@ -77,41 +78,9 @@ class Problem:
                     yield (*place, head), [(*of_keys[c], group) for c in seen], added, (sequence, head, row)
 
 
-def npu_fusion_attention_v2(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    *,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tokens: int = FAR,
-    next_tokens: int = FAR,
-    inner_precise: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    pse_type: int = 1,
-    q_start_idx: Sequence[int] | None = None,
-    kv_start_idx: Sequence[int] | None = None,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-    dropout_mask: Tensor | None = None,
-    seed: int = 0,
-    offset: int = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
-    mask = Mask(atten_mask, sparse_mode, pre_tokens, next_tokens, prefix)
-    tensors, ends = (query, key, value, query_rope, key_rope), (actual_seq_qlen, actual_seq_kvlen)
-    problem = _problem(tensors, head_num, input_layout, ends, pse, pse_type == 1, mask, scale, sink)
+@by_schema
+def npu_fusion_attention_v2(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    problem = _problem(args, args.scale)
     out = np.zeros((*problem.query.shape[:-1], problem.value.shape[-1]))
     statistics: list[tuple[float, float]] = []
     count = 0
@@ -119,67 +88,36 @@ def npu_fusion_attention_v2(
         keys, values = (np.array([each[place] for place in seen]).reshape(-1, each.shape[-1]) for each in _kv(problem))
         extra = None if problem.sink is None else float(problem.sink[head])
         # what is added to a score is the product with one more dimension
-        q, k = np.append(problem.query[at], 1.0), np.concatenate([keys, added[:, None] / scale], 1)
-        out[at], highest, total = attend(q, k, values, scale, extra)
+        q, k = np.append(problem.query[at], 1.0), np.concatenate([keys, added[:, None] / args.scale], 1)
+        out[at], highest, total = attend(q, k, values, args.scale, extra)
         statistics.append((highest, total))
     for of_queries, of_keys in zip(*problem.places, strict=True):
-        count += head_num * len(of_queries) * len(of_keys)
-    packed = input_layout == "TND"
-    shape = (len(query), head_num) if packed else (len(problem.places[0]), head_num, len(problem.places[0][0]))
+        count += args.head_num * len(of_queries) * len(of_keys)
+    packed = args.input_layout == "TND"
+    shape = (
+        (len(args.query), args.head_num)
+        if packed
+        else (len(problem.places[0]), args.head_num, len(problem.places[0][0]))
+    )
     maximum, total = (np.array([each[i] for each in statistics]).reshape(shape) for i in (0, 1))
-    if packed and softmax_layout == "TND":
+    if packed and args.softmax_layout == "TND":
         maximum, total = (_by_token(each, problem) for each in (maximum, total))
     copies = [single(np.repeat(each[..., None], 8, -1)) for each in (maximum, total)]
-    return like(_back(out, input_layout), query), copies[0], copies[1], query.new_empty(0), 0, 0, count
+    return like(_back(out, args.input_layout), args.query), copies[0], copies[1], args.query.new_empty(0), 0, 0, count
 
 
+@by_schema
 def npu_fusion_attention_grad_v2(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dy: Tensor,
-    head_num: int,
-    input_layout: str,
-    *,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    softmax_max: Tensor | None = None,
-    softmax_sum: Tensor | None = None,
-    softmax_in: Tensor | None = None,
-    attention_in: Tensor | None = None,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    scale_value: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tokens: int = FAR,
-    next_tokens: int = FAR,
-    inner_precise: int = 0,
-    seed: int = 0,
-    offset: int = 0,
-    numels: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    pse_type: int = 1,
-    q_start_idx: Sequence[int] | None = None,
-    kv_start_idx: Sequence[int] | None = None,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
+    args: Arguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    mask = Mask(atten_mask, sparse_mode, pre_tokens, next_tokens, prefix)
-    tensors, ends = (query, key, value, query_rope, key_rope), (actual_seq_qlen, actual_seq_kvlen)
-    problem = _problem(tensors, head_num, input_layout, ends, pse, pse_type == 1, mask, scale_value, sink)
-    arriving = _split(wide(dy), input_layout, head_num)
+    problem = _problem(args, args.scale_value)
+    arriving = _split(wide(args.dy), args.input_layout, args.head_num)
     of_q, of_k, of_v = (np.zeros_like(each) for each in (problem.query, *_kv(problem)))
     of_bias = None if problem.bias is None else np.zeros_like(problem.bias)
     of_sink = None if problem.sink is None else np.zeros_like(problem.sink)
     for at, seen, added, (sequence, head, row) in problem.rows():
         keys, values = (np.array([each[place] for place in seen]).reshape(-1, each.shape[-1]) for each in _kv(problem))
-        scores = keys @ problem.query[at] * scale_value + added
+        scores = keys @ problem.query[at] * args.scale_value + added
         powers = np.exp(scores)
         total = powers.sum() + (0.0 if problem.sink is None else np.exp(problem.sink[head]))
         if not total:
@@ -187,151 +125,69 @@ def npu_fusion_attention_grad_v2(
         weights = powers / total
         along = arriving[at] @ (weights @ values)
         of_scores = weights * (values @ arriving[at] - along)
-        of_q[at] = of_scores @ keys * scale_value
+        of_q[at] = of_scores @ keys * args.scale_value
         for place, grad, weight in zip(seen, of_scores, weights, strict=True):
-            of_k[place] += grad * scale_value * problem.query[at]
+            of_k[place] += grad * args.scale_value * problem.query[at]
             of_v[place] += weight * arriving[at]
         if of_bias is not None:
             columns = [place[1] for place in seen]
             at_bias = (min(sequence, len(of_bias) - 1), head, min(row, of_bias.shape[2] - 1))
-            of_bias[at_bias][columns] += of_scores * (scale_value if problem.scales_bias else 1.0)
+            of_bias[at_bias][columns] += of_scores * (args.scale_value if problem.scales_bias else 1.0)
         if of_sink is not None and problem.sink is not None:
             of_sink[head] -= np.exp(problem.sink[head]) / total * along
-    own, found = _own_width(query, input_layout, head_num), []
-    for array, rope in ((of_q, query_rope), (of_k, key_rope)):
+    own, found = _own_width(args.query, args.input_layout, args.head_num), []
+    for array, rope in ((of_q, args.query_rope), (of_k, args.key_rope)):
         found.append((array[..., :own], None if rope is None else like(array[..., own:][0], rope)))
     return (
-        like(_back(found[0][0], input_layout), query),
-        like(_back(found[1][0], input_layout), key),
-        like(_back(of_v, input_layout), value),
-        None if pse is None or of_bias is None else like(of_bias, pse),
+        like(_back(found[0][0], args.input_layout), args.query),
+        like(_back(found[1][0], args.input_layout), args.key),
+        like(_back(of_v, args.input_layout), args.value),
+        None if args.pse is None or of_bias is None else like(of_bias, args.pse),
         found[0][1],
         found[1][1],
-        None if sink is None or of_sink is None else like(of_sink, sink),
+        None if args.sink is None or of_sink is None else like(of_sink, args.sink),
     )
 
 
-def npu_fusion_attention_v3(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = FAR,
-    next_tockens: int = FAR,
-    inner_precise: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Any = None,
-    actual_seq_kvlen: Any = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+@by_schema
+def npu_fusion_attention_v3(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     results = npu_fusion_attention_v2(
-        query,
-        key,
-        value,
-        head_num,
-        input_layout,
-        pse=pse,
-        atten_mask=atten_mask,
-        scale=scale,
-        pre_tokens=pre_tockens,
-        next_tokens=next_tockens,
-        prefix=prefix,
-        actual_seq_qlen=_numbers(actual_seq_qlen),
-        actual_seq_kvlen=_numbers(actual_seq_kvlen),
-        sparse_mode=sparse_mode,
-        softmax_layout=softmax_layout,
-        sink=sink,
-    )
+        args.query, args.key, args.value, args.head_num, args.input_layout, pse=args.pse, atten_mask=args.atten_mask,
+        scale=args.scale, pre_tokens=args.pre_tockens, next_tokens=args.next_tockens, prefix=args.prefix,
+        actual_seq_qlen=_numbers(args.actual_seq_qlen), actual_seq_kvlen=_numbers(args.actual_seq_kvlen),
+        sparse_mode=args.sparse_mode, softmax_layout=args.softmax_layout, sink=args.sink,
+    )  # fmt: skip
     return (*results[:4], torch.tensor(0), torch.tensor(0))
 
 
-def npu_fusion_attention_grad_v3(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dy: Tensor,
-    head_num: int,
-    input_layout: str,
-    *,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    softmax_max: Tensor | None = None,
-    softmax_sum: Tensor | None = None,
-    softmax_in: Tensor | None = None,
-    attention_in: Tensor | None = None,
-    scale_value: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = FAR,
-    next_tockens: int = FAR,
-    inner_precise: int = 0,
-    seed: Tensor | None = None,
-    offset: Tensor | None = None,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Any = None,
-    actual_seq_kvlen: Any = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+@by_schema
+def npu_fusion_attention_grad_v3(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     of_q, of_k, of_v, of_pse, _, _, of_sink = npu_fusion_attention_grad_v2(
-        query,
-        key,
-        value,
-        dy,
-        head_num,
-        input_layout,
-        pse=pse,
-        atten_mask=atten_mask,
-        scale_value=scale_value,
-        pre_tokens=pre_tockens,
-        next_tokens=next_tockens,
-        prefix=prefix,
-        actual_seq_qlen=_numbers(actual_seq_qlen),
-        actual_seq_kvlen=_numbers(actual_seq_kvlen),
-        sparse_mode=sparse_mode,
-        sink=sink,
-    )
+        args.query, args.key, args.value, args.dy, args.head_num, args.input_layout, pse=args.pse,
+        atten_mask=args.atten_mask, scale_value=args.scale_value, pre_tokens=args.pre_tockens,
+        next_tokens=args.next_tockens, prefix=args.prefix, actual_seq_qlen=_numbers(args.actual_seq_qlen),
+        actual_seq_kvlen=_numbers(args.actual_seq_kvlen), sparse_mode=args.sparse_mode, sink=args.sink,
+    )  # fmt: skip
     return of_q, of_k, of_v, of_pse, of_sink
 
 
-def _problem(
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
-    heads: int,
-    layout: str,
-    ends: tuple[Sequence[int] | None, Sequence[int] | None],
-    pse: Tensor | None,
-    scales_bias: bool,
-    mask: Mask,
-    scale: float,
-    sink: Tensor | None,
-) -> Problem:
-    query, key, value, q_rope, k_rope = tensors
-    width = _own_width(query, layout, heads)
-    shared = key.shape[-1] // width if layout in ("BSH", "SBH") else key.shape[1 if layout == "BNSD" else -2]
-    q, k, v = (_split(wide(x), layout, n) for x, n in ((query, heads), (key, shared), (value, shared)))
-    if q_rope is not None and k_rope is not None:
-        q, k = np.concatenate([q, wide(q_rope)[None]], -1), np.concatenate([k, wide(k_rope)[None]], -1)
+def _problem(args: Arguments, scale: float) -> Problem:
+    heads, layout = args.head_num, args.input_layout
+    width = _own_width(args.query, layout, heads)
+    shared = args.key.shape[-1] // width if layout in ("BSH", "SBH") else args.key.shape[1 if layout == "BNSD" else -2]
+    widths = ((args.query, heads), (args.key, shared), (args.value, shared))
+    q, k, v = (_split(wide(x), layout, n) for x, n in widths)
+    if args.query_rope is not None and args.key_rope is not None:
+        q, k = np.concatenate([q, wide(args.query_rope)[None]], -1), np.concatenate([k, wide(args.key_rope)[None]], -1)
     places = []
-    for array, stops in zip((q, k), ends, strict=True):
+    for array, stops in ((q, args.actual_seq_qlen), (k, args.actual_seq_kvlen)):
         if layout == "TND":
             places.append([[(0, token) for token in rows] for rows in ends_to_ranges(stops or ())])
         else:
             places.append([[(b, token) for token in range(array.shape[1])] for b in range(array.shape[0])])
-    bias, extra = (None if each is None else wide(each) for each in (pse, sink))
-    return Problem(q, k, v, (places[0], places[1]), heads, shared, bias, scales_bias, mask, scale, extra)
+    bias, extra = (None if each is None else wide(each) for each in (args.pse, args.sink))
+    mask = Mask(args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.prefix)
+    return Problem(q, k, v, (places[0], places[1]), heads, shared, bias, args.pse_type == 1, mask, scale, extra)
 
 
 def _own_width(query: Tensor, layout: str, heads: int) -> int:

@@ -11,73 +11,55 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 Array = npt.NDArray[np.float64]
 
 
-def npu_dropout_backward(grad_output: Tensor, mask: Tensor, p: float) -> Tensor:
-    bits = np.unpackbits(mask.numpy(), bitorder="little")[: grad_output.numel()].astype(bool)
-    kept = np.where(bits, _array(grad_output).ravel() * (0 if p == 1 else 1 / (1 - p)), 0)
-    return torch.from_numpy(kept).view(grad_output.shape).to(grad_output.dtype)
+@by_schema
+def npu_dropout_backward(args: Arguments) -> Tensor:
+    bits = np.unpackbits(args.mask.numpy(), bitorder="little")[: args.grad_output.numel()].astype(bool)
+    kept = np.where(bits, _array(args.grad_output).ravel() * (0 if args.p == 1 else 1 / (1 - args.p)), 0)
+    return torch.from_numpy(kept).view(args.grad_output.shape).to(args.grad_output.dtype)
 
 
-def npu_dropout_do_mask(self: Tensor, mask: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    return npu_dropout_backward(self, mask, p), mask.clone()
+@by_schema
+def npu_dropout_do_mask(args: Arguments) -> tuple[Tensor, Tensor]:
+    return npu_dropout_backward(args.self, args.mask, args.p), args.mask.clone()
 
 
-def npu_bert_apply_adam(
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    grad: Tensor,
-    max_grad_norm: float,
-    global_grad_norm: float,
-    weight_decay: float,
-    step_size: float | None = None,
-    adam_mode: int = 0,
-    *,
-    out: tuple[Tensor, Tensor, Tensor] | None = None,
-    var: Tensor | None = None,
-    m: Tensor | None = None,
-    v: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    state = out if out is not None else (var, m, v)
-    weights, first, second = (cast(Tensor, each) for each in state)
-    clipped = adam_mode == 0 and max_grad_norm > 0 and global_grad_norm > 1
-    g = _array(grad) / (global_grad_norm if clipped else 1)
-    new_first = _array(first) + (1 - beta1) * (g - _array(first))
-    new_second = _array(second) + (1 - beta2) * (g * g - _array(second))
-    rate = lr if adam_mode == 0 or step_size is None else step_size
-    moved = _array(weights) * (1 - lr * weight_decay) - rate * new_first / (np.sqrt(new_second) + epsilon)
+@by_schema
+def npu_bert_apply_adam(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    weights, first, second = args.var, args.m, args.v
+    clipped = args.adam_mode == 0 and args.max_grad_norm > 0 and args.global_grad_norm > 1
+    g = _array(args.grad) / (args.global_grad_norm if clipped else 1)
+    new_first = _array(first) + (1 - args.beta1) * (g - _array(first))
+    new_second = _array(second) + (1 - args.beta2) * (g * g - _array(second))
+    rate = args.lr if args.adam_mode == 0 or args.step_size is None else args.step_size
+    moved = _array(weights) * (1 - args.lr * args.weight_decay) - rate * new_first / (
+        np.sqrt(new_second) + args.epsilon
+    )
     for target, values in ((weights, moved), (first, new_first), (second, new_second)):
         target.copy_(torch.from_numpy(values))
     return weights, first, second
 
 
-def npu_ifmr(
-    data: Tensor,
-    data_min: Tensor,
-    data_max: Tensor,
-    cumsum: Tensor,
-    min_percentile: float,
-    max_percentile: float,
-    search_start: float,
-    search_end: float,
-    search_step: float,
-    with_offset: bool,
-) -> tuple[Tensor, Tensor]:
-    numbers, low, high = _array(data).ravel(), float(data_min), float(data_max)
-    counts = cumsum.tolist()
-    at_end = next((bin_ for bin_, count in enumerate(counts) if count >= max_percentile * len(numbers)), len(counts))
+@by_schema
+def npu_ifmr(args: Arguments) -> tuple[Tensor, Tensor]:
+    numbers, low, high = _array(args.data).ravel(), float(args.data_min), float(args.data_max)
+    counts = args.cumsum.tolist()
+    at_end = next(
+        (bin_ for bin_, count in enumerate(counts) if count >= args.max_percentile * len(numbers)), len(counts)
+    )
     at_start = next(
-        (bin_ for bin_, count in enumerate(counts) if count >= (1 - min_percentile) * len(numbers)), len(counts)
+        (bin_ for bin_, count in enumerate(counts) if count >= (1 - args.min_percentile) * len(numbers)), len(counts)
     )
     width = (high - low) / len(counts)
     end, start = low + at_end * width, low + at_start * width
     best = (math.inf, 1.0, 0.0)
-    for step in range(math.ceil(round((search_end - search_start) / search_step, 6))):
-        factor = search_start + step * search_step
-        if with_offset:
+    for step in range(math.ceil(round((args.search_end - args.search_start) / args.search_step, 6))):
+        factor = args.search_start + step * args.search_step
+        if args.with_offset:
             scale = (max(end, 0) * factor - min(start, 0)) / 255
             scale = 1.0 if scale < 2**-23 else scale
             offset = -float(np.round(min(start, 0) / scale)) - 128
@@ -85,68 +67,54 @@ def npu_ifmr(
             scale, offset = max(abs(end), abs(start)) * factor / 127, 0.0
         restored = (np.clip(np.round(numbers / scale) + offset, -128, 127) - offset) * scale
         best = min(best, (float(((restored - numbers) ** 2).sum()), scale, offset), key=lambda found: found[0])
-    return torch.full_like(data_min, best[1]), torch.full_like(data_min, best[2])
+    return torch.full_like(args.data_min, best[1]), torch.full_like(args.data_min, best[2])
 
 
-def npu_normalize_batch(self: Tensor, seq_len: Tensor, normalize_type: int = 0) -> Tensor:
-    results = np.empty(self.shape)
-    for number, length in enumerate(seq_len.tolist()):
-        x = _array(self[number])
-        parts = [x[feature : feature + 1] for feature in range(len(x))] if normalize_type == 0 else [x]
+@by_schema
+def npu_normalize_batch(args: Arguments) -> Tensor:
+    results = np.empty(args.self.shape)
+    for number, length in enumerate(args.seq_len.tolist()):
+        x = _array(args.self[number])
+        parts = [x[feature : feature + 1] for feature in range(len(x))] if args.normalize_type == 0 else [x]
         normed = [(part - part[:, :length].mean()) / (part[:, :length].std(ddof=1) + 1e-5) for part in parts]
         results[number] = np.concatenate(normed)
-    return torch.from_numpy(results).to(self.dtype)
+    return torch.from_numpy(results).to(args.self.dtype)
 
 
-def npu_deformable_conv2d(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    offset: Tensor,
-    bias: Tensor | None,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int] = (1, 1, 1, 1),
-    groups: int = 1,
-    deformable_groups: int = 1,
-    modulated: bool = True,
-) -> tuple[Tensor, Tensor]:
-    samples = _samples(_array(input), _array(offset), kernel_size, stride, padding, dilation, deformable_groups)
-    y = _convolved(samples, _array(weight), kernel_size, groups)
-    if bias is not None:
-        y += _array(bias)[:, None, None]
+@by_schema
+def npu_deformable_conv2d(args: Arguments) -> tuple[Tensor, Tensor]:
+    samples = _samples(
+        _array(args.input),
+        _array(args.offset),
+        args.kernel_size,
+        args.stride,
+        args.padding,
+        args.dilation,
+        args.deformable_groups,
+    )
+    y = _convolved(samples, _array(args.weight), args.kernel_size, args.groups)
+    if args.bias is not None:
+        y += _array(args.bias)[:, None, None]
     return torch.from_numpy(y).to(torch.float32), torch.from_numpy(samples).to(torch.float32)
 
 
-def npu_deformable_conv2dbk(
-    input: Tensor,  # noqa: A002
-    grad_output: Tensor,
-    offset_out: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int] = (1, 1, 1, 1),
-    groups: int = 1,
-    deformable_groups: int = 1,
-    modulated: bool = True,
-) -> tuple[Tensor, ...]:
-    x, moved, grad = _array(input), _array(offset), _array(grad_output)
-    high, wide = kernel_size
-    samples = _array(offset_out)
-    taps = _array(weight)
+@by_schema
+def npu_deformable_conv2dbk(args: Arguments) -> tuple[Tensor, ...]:
+    x, moved, grad = _array(args.input), _array(args.offset), _array(args.grad_output)
+    high, wide = args.kernel_size
+    samples = _array(args.offset_out)
+    taps = _array(args.weight)
     of_samples, of_weight = np.zeros(samples.shape), np.zeros(taps.shape)
     for window in np.ndindex(high, wide):
         part = (slice(None), slice(None), slice(window[0], None, high), slice(window[1], None, wide))
-        for group in range(groups):
+        for group in range(args.groups):
             ins = slice(group * taps.shape[1], (group + 1) * taps.shape[1])
-            outs = slice(group * len(taps) // groups, (group + 1) * len(taps) // groups)
+            outs = slice(group * len(taps) // args.groups, (group + 1) * len(taps) // args.groups)
             here = (part[0], ins, *part[2:])
             of_samples[here] += np.einsum("oi,nohw->nihw", taps[(outs, slice(None), *window)], grad[:, outs])
             of_weight[(outs, slice(None), *window)] += np.einsum("nohw,nihw->oi", grad[:, outs], samples[here])
     of_x, of_offset = np.zeros(x.shape), np.zeros(moved.shape)
-    geometry = (kernel_size, stride, padding, dilation, deformable_groups)
+    geometry = (args.kernel_size, args.stride, args.padding, args.dilation, args.deformable_groups)
     for n, channels, at, place, scale in _places(x, moved, *geometry):
         arriving = of_samples[(n, channels, *at)]
         y_at, x_at = place
@@ -161,7 +129,11 @@ def npu_deformable_conv2dbk(
                 down += pixel * (1 if row > top else -1) * of_column
                 right += pixel * of_row * (1 if column > left else -1)
         planes = of_offset[n].reshape(3, -1, *moved.shape[2:])
-        index = (_tap(channels, x.shape[1] // deformable_groups, at, kernel_size), at[0] // high, at[1] // wide)
+        index = (
+            _tap(channels, x.shape[1] // args.deformable_groups, at, args.kernel_size),
+            at[0] // high,
+            at[1] // wide,
+        )
         for plane, value in enumerate((right * scale, down * scale, found)):
             planes[(plane, *index)] += float(arriving @ value)
     grads = (of_x, of_weight, of_offset, grad.sum((0, 2, 3)))

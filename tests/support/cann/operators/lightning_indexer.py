@@ -8,85 +8,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.operators.gathered_attention import Array, Tokens, like, single, wide
 
 FAR = 9223372036854775807
 
 
-def npu_lightning_indexer(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    *,
-    actual_seq_lengths_query: Any = None,
-    actual_seq_lengths_key: Any = None,
-    block_table: Tensor | None = None,
-    layout_query: str = "BSND",
-    layout_key: str = "BSND",
-    sparse_count: int = 2048,
-    sparse_mode: int = 3,
-    pre_tokens: int = FAR,
-    next_tokens: int = FAR,
-    return_value: bool = False,
-) -> tuple[Tensor, Tensor]:
-    asked = Tokens(query, layout_query, actual_seq_lengths_query)
-    there = Tokens(key, layout_key, actual_seq_lengths_key, block_table)
-    arrays = (wide(query), wide(weights), wide(key))
-    positions, values = _top(arrays, asked, there, sparse_count, sparse_mode)
+@by_schema
+def npu_lightning_indexer(args: Arguments) -> tuple[Tensor, Tensor]:
+    asked = Tokens(args.query, args.layout_query, args.actual_seq_lengths_query)
+    there = Tokens(args.key, args.layout_key, args.actual_seq_lengths_key, args.block_table)
+    arrays = (wide(args.query), wide(args.weights), wide(args.key))
+    positions, values = _top(arrays, asked, there, args.sparse_count, args.sparse_mode)
     found = torch.from_numpy(positions)
-    return found, like(values, query) if return_value else query.new_empty(0)
+    return found, like(values, args.query) if args.return_value else args.query.new_empty(0)
 
 
-def npu_quant_lightning_indexer(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    query_dequant_scale: Tensor,
-    key_dequant_scale: Tensor,
-    query_quant_mode: int,
-    key_quant_mode: int,
-    *,
-    actual_seq_lengths_query: Any = None,
-    actual_seq_lengths_key: Any = None,
-    block_table: Tensor | None = None,
-    layout_query: str = "BSND",
-    layout_key: str = "BSND",
-    sparse_count: int = 2048,
-    sparse_mode: int = 3,
-    pre_tokens: int = FAR,
-    next_tokens: int = FAR,
-    query_dtype: int | None = None,
-    key_dtype: int | None = None,
-) -> Tensor:
-    q = wide(query) * wide(query_dequant_scale)[..., None]
-    k = wide(key) * wide(key_dequant_scale)[..., None]
-    asked = Tokens(query, layout_query, actual_seq_lengths_query)
-    there = Tokens(key, layout_key, actual_seq_lengths_key, block_table)
-    return torch.from_numpy(_top((q, wide(weights), k), asked, there, sparse_count, sparse_mode)[0])
+@by_schema
+def npu_quant_lightning_indexer(args: Arguments) -> Tensor:
+    q = wide(args.query) * wide(args.query_dequant_scale)[..., None]
+    k = wide(args.key) * wide(args.key_dequant_scale)[..., None]
+    asked = Tokens(args.query, args.layout_query, args.actual_seq_lengths_query)
+    there = Tokens(args.key, args.layout_key, args.actual_seq_lengths_key, args.block_table)
+    return torch.from_numpy(_top((q, wide(args.weights), k), asked, there, args.sparse_count, args.sparse_mode)[0])
 
 
-def npu_lightning_indexer_grad(
-    query: Tensor,
-    key: Tensor,
-    dy: Tensor,
-    sparse_indices: Tensor,
-    weights: Tensor,
-    actual_seq_lengths_query: Any = None,
-    actual_seq_lengths_key: Any = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = FAR,
-    next_tokens: int | None = FAR,
-) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, w, arriving = (wide(each) for each in (query, key, weights, dy))
+@by_schema
+def npu_lightning_indexer_grad(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, w, arriving = (wide(each) for each in (args.query, args.key, args.weights, args.dy))
     of_q, of_k, of_w = np.zeros_like(q), np.zeros_like(k), np.zeros_like(w)
-    asked = Tokens(query, layout or "BSND", actual_seq_lengths_query)
-    there = Tokens(key, layout or "BSND", actual_seq_lengths_key)
+    asked = Tokens(args.query, args.layout or "BSND", args.actual_seq_lengths_query)
+    there = Tokens(args.key, args.layout or "BSND", args.actual_seq_lengths_key)
     heads, shared = q.shape[-2], k.shape[-2]
     for sequence in range(len(asked)):
         for token in range(asked.lengths[sequence]):
             at = asked.at(sequence, token)
-            chosen = sparse_indices[at].reshape(shared, -1).tolist()
+            chosen = args.sparse_indices[at].reshape(shared, -1).tolist()
             grads = arriving[at].reshape(shared, -1)
             for head in range(heads):
                 group = head * shared // heads
@@ -100,29 +57,19 @@ def npu_lightning_indexer_grad(
                         of_w[(*at, head)] += grad * product
                         of_q[(*at, head)] += grad * w[(*at, head)] * k[place]
                         of_k[place] += grad * w[(*at, head)] * q[(*at, head)]
-    return like(of_q, query), like(of_k, key), like(of_w, weights)
+    return like(of_q, args.query), like(of_k, args.key), like(of_w, args.weights)
 
 
-def npu_dense_lightning_indexer_softmax_lse(
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    *,
-    actual_seq_qlen: Any = None,
-    actual_seq_klen: Any = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = FAR,
-    next_tokens: int | None = FAR,
-) -> tuple[Tensor, Tensor]:
-    q, k, w = wide(query_index), wide(key_index), wide(weights)
-    asked = Tokens(query_index, layout or "BSND", actual_seq_qlen)
-    there = Tokens(key_index, layout or "BSND", actual_seq_klen)
+@by_schema
+def npu_dense_lightning_indexer_softmax_lse(args: Arguments) -> tuple[Tensor, Tensor]:
+    q, k, w = wide(args.query_index), wide(args.key_index), wide(args.weights)
+    asked = Tokens(args.query_index, args.layout or "BSND", args.actual_seq_qlen)
+    there = Tokens(args.key_index, args.layout or "BSND", args.actual_seq_klen)
     shared = k.shape[-2]
     maximum, total = np.zeros((*q.shape[:-2], shared)), np.zeros((*q.shape[:-2], shared))
     for sequence in range(len(asked)):
         for token in range(asked.lengths[sequence]):
-            limit = _limit(asked, there, sequence, token, sparse_mode)
+            limit = _limit(asked, there, sequence, token, args.sparse_mode)
             for group in range(shared):
                 at = asked.at(sequence, token)
                 scores = _scores(q[at], w[at], there.gather(k, sequence, range(limit), group), group, shared)
@@ -131,59 +78,21 @@ def npu_dense_lightning_indexer_softmax_lse(
     return single(np.moveaxis(maximum, -1, -2)), single(np.moveaxis(total, -1, -2))
 
 
-def npu_dense_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    softmax_max_index: Tensor,
-    softmax_sum_index: Tensor,
-    scale_value: float,
-    *,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Any = None,
-    actual_seq_klen: Any = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = FAR,
-    next_tokens: int | None = FAR,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    attention = (query, key, query_rope, key_rope, softmax_max, softmax_sum)
-    of_index = [np.moveaxis(wide(each), -2, -1) for each in (softmax_max_index, softmax_sum_index)]
-    indexer = (query_index, key_index, weights)
-    lengths = (actual_seq_qlen, actual_seq_klen, layout or "BSND", sparse_mode)
-    return _loss(attention, indexer, scale_value, lengths, None, of_index)
+@by_schema
+def npu_dense_lightning_indexer_grad_kl_loss(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    attention = (args.query, args.key, args.query_rope, args.key_rope, args.softmax_max, args.softmax_sum)
+    of_index = [np.moveaxis(wide(each), -2, -1) for each in (args.softmax_max_index, args.softmax_sum_index)]
+    indexer = (args.query_index, args.key_index, args.weights)
+    lengths = (args.actual_seq_qlen, args.actual_seq_klen, args.layout or "BSND", args.sparse_mode)
+    return _loss(attention, indexer, args.scale_value, lengths, None, of_index)
 
 
-def npu_sparse_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    sparse_indices: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    scale_value: float,
-    *,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Any = None,
-    actual_seq_klen: Any = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = FAR,
-    next_tokens: int | None = FAR,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    attention = (query, key, query_rope, key_rope, softmax_max, softmax_sum)
-    indexer = (query_index, key_index, weights)
-    lengths = (actual_seq_qlen, actual_seq_klen, layout or "BSND", sparse_mode)
-    return _loss(attention, indexer, scale_value, lengths, sparse_indices, None)
+@by_schema
+def npu_sparse_lightning_indexer_grad_kl_loss(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    attention = (args.query, args.key, args.query_rope, args.key_rope, args.softmax_max, args.softmax_sum)
+    indexer = (args.query_index, args.key_index, args.weights)
+    lengths = (args.actual_seq_qlen, args.actual_seq_klen, args.layout or "BSND", args.sparse_mode)
+    return _loss(attention, indexer, args.scale_value, lengths, args.sparse_indices, None)
 
 
 def _loss(

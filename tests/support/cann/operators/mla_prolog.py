@@ -98,11 +98,11 @@ def npu_mla_prolog_v2(*args: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor, Ten
 
 
 def npu_mla_prolog_v3(
-    *args: Tensor, cache_index: Tensor, **kwargs: Any
+    *args: Tensor, **kwargs: Any
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     x, sine = args[0], args[7]
     rounds = kwargs.get("weight_quant_mode") == 2 and kwargs.get("kv_cache_quant_mode") == 1
-    found = prolog(*args[:9], cache_index, *args[9:], kwargs, round_queries=rounds)  # type: ignore[misc]
+    found = prolog(*args[:9], kwargs.pop("cache_index"), *args[9:], kwargs, round_queries=rounds)  # type: ignore[misc]
     query, rope, norm = (found[name].unflatten(0, x.shape[:-1]) for name in ("query", "rope", "norm"))
     asked = kwargs.get("query_norm_flag", False)
     whole = not args[2].is_floating_point()

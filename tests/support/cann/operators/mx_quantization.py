@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.small_floats import EMAX, LARGEST, dtype_of, kind_of, loaded, quantize, stored
 
 
@@ -77,73 +78,45 @@ def as_float32(x: Tensor) -> np.ndarray:
     return x.detach().float().numpy()
 
 
-def npu_dynamic_mx_quant(
-    input: Tensor,  # noqa: A002
-    *,
-    axis: int = -1,
-    round_mode: str = "rint",
-    dst_type: Any = 296,
-    block_size: int = 32,
-    scale_alg: int | None = 0,
-    dst_type_max: float = 0.0,
-    max_low_bound: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    kind = kind_of(dst_type)
+@by_schema
+def npu_dynamic_mx_quant(args: Arguments) -> tuple[Tensor, Tensor]:
+    kind = kind_of(args.dst_type)
     return mx(
-        as_float32(input),
-        axis,
-        kind,
-        block=block_size,
-        mode=round_mode,
-        algorithm=scale_alg or 0,
-        dst_type_max=dst_type_max,
-        bound=max_low_bound,
-    )
+        as_float32(args.input), args.axis, kind, block=args.block_size, mode=args.round_mode,
+        algorithm=args.scale_alg or 0, dst_type_max=args.dst_type_max, bound=args.max_low_bound,
+    )  # fmt: skip
 
 
-def npu_dynamic_mx_quant_with_dual_axis(
-    input: Tensor,  # noqa: A002
-    *,
-    round_mode: str = "rint",
-    dst_type: Any = 296,
-    scale_alg: int = 0,
-    dst_type_max: float | None = 0.0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    how = {"mode": round_mode, "algorithm": scale_alg, "dst_type_max": dst_type_max or 0.0}
-    x, kind = as_float32(input), kind_of(dst_type)
+@by_schema
+def npu_dynamic_mx_quant_with_dual_axis(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    how = {"mode": args.round_mode, "algorithm": args.scale_alg, "dst_type_max": args.dst_type_max or 0.0}
+    x, kind = as_float32(args.input), kind_of(args.dst_type)
     return *mx(x, -1, kind, **how), *mx(x, -2, kind, **how)
 
 
-def npu_anti_mx_quant(
-    x: Tensor, mxscale: Tensor, *, axis: int | None = -1, dst_type: Any = 15, src_type: Any = 292
-) -> Tensor:
-    numbers = loaded(x, kind_of(src_type) if x.dtype is torch.uint8 else "e4m3")
-    at = (-1 if axis is None else axis) % numbers.ndim
+@by_schema
+def npu_anti_mx_quant(args: Arguments) -> Tensor:
+    numbers = loaded(args.x, kind_of(args.src_type) if args.x.dtype is torch.uint8 else "e4m3")
+    at = (-1 if args.axis is None else args.axis) % numbers.ndim
     result = np.empty(numbers.shape)
     for place in np.ndindex(*numbers.shape):
         pair, which = divmod(place[at] // 32, 2)
-        exponent = int(mxscale[(*place[:at], pair, *place[at + 1 :], which)]) - 127
+        exponent = int(args.mxscale[(*place[:at], pair, *place[at + 1 :], which)]) - 127
         result[place] = numbers[place] * 2.0**exponent
-    return torch.from_numpy(result).to(dtype_of(dst_type, torch.bfloat16))
+    return torch.from_numpy(result).to(dtype_of(args.dst_type, torch.bfloat16))
 
 
-def npu_dynamic_block_mx_quant(
-    input: Tensor,  # noqa: A002
-    *,
-    round_mode: str = "rint",
-    dst_type: Any = 296,
-    scale_alg: int = 0,
-    dst_type_max: float = 0.0,
-) -> tuple[Tensor, Tensor, Tensor]:
-    x, kind = as_float32(input), kind_of(dst_type)
+@by_schema
+def npu_dynamic_block_mx_quant(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    x, kind = as_float32(args.input), kind_of(args.dst_type)
     rows, columns = x.shape[-2:]
     numbers = np.zeros(x.shape)
     by_row = np.zeros((*x.shape[:-1], 2 * -(-columns // 64)), dtype=np.uint8)
     by_column = np.zeros((*x.shape[:-2], 2 * -(-rows // 64), columns), dtype=np.uint8)
     for outer, top, left in _tiles(x.shape):
         part = (*outer, slice(top, top + 32), slice(left, left + 32))
-        exponent = exponent_of(float(np.abs(x[part]).max()), kind, scale_alg, dst_type_max)
-        numbers[part] = quantize(x[part].astype(np.float64) / 2.0**exponent, kind, round_mode)
+        exponent = exponent_of(float(np.abs(x[part]).max()), kind, args.scale_alg, args.dst_type_max)
+        numbers[part] = quantize(x[part].astype(np.float64) / 2.0**exponent, kind, args.round_mode)
         by_row[(*outer, part[-2], left // 32)] = exponent + 127
         by_column[(*outer, top // 32, part[-1])] = exponent + 127
     return stored(numbers, kind), in_pairs(by_row, x.ndim - 1), in_pairs(by_column, x.ndim - 2)
@@ -156,59 +129,40 @@ def _tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int, int]]
                 yield outer, top, left
 
 
-def npu_dynamic_dual_level_mx_quant(
-    input: Tensor,  # noqa: A002
-    *,
-    smooth_scale: Tensor | None = None,
-    round_mode: str = "rint",
-) -> tuple[Tensor, Tensor, Tensor]:
-    x = as_float32(input if smooth_scale is None else input * smooth_scale)
+@by_schema
+def npu_dynamic_dual_level_mx_quant(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    x = as_float32(args.input if args.smooth_scale is None else args.input * args.smooth_scale)
     count = -(-x.shape[-1] // 512)
     scales = np.stack([np.abs(x[..., 512 * k : 512 * (k + 1)]).max(-1) for k in range(count)], -1) / np.float32(6)
     levelled = x / np.maximum(np.repeat(scales, 512, -1)[..., : x.shape[-1]], 1e-30)
-    narrow = torch.from_numpy(levelled).to(input.dtype)
-    y, exponents = mx(as_float32(narrow), -1, "e2m1", mode=round_mode, algorithm=0)
+    narrow = torch.from_numpy(levelled).to(args.input.dtype)
+    y, exponents = mx(as_float32(narrow), -1, "e2m1", mode=args.round_mode, algorithm=0)
     return y, torch.from_numpy(scales), exponents
 
 
-def npu_dual_level_quant_matmul(
-    x1: Tensor,
-    x2: Tensor,
-    x1_level0_scale: Tensor,
-    x2_level0_scale: Tensor,
-    x1_level1_scale: Tensor,
-    x2_level1_scale: Tensor,
-    *,
-    bias: Tensor | None = None,
-    output_dtype: Any = 15,
-) -> Tensor:
-    left, right = loaded(x1, "e2m1"), loaded(x2, "e2m1")
-    first, second = x1_level1_scale.flatten(1).numpy(), x2_level1_scale.flatten(1).numpy()
+@by_schema
+def npu_dual_level_quant_matmul(args: Arguments) -> Tensor:
+    left, right = loaded(args.x1, "e2m1"), loaded(args.x2, "e2m1")
+    first, second = args.x1_level1_scale.flatten(1).numpy(), args.x2_level1_scale.flatten(1).numpy()
     total = np.zeros((len(left), len(right)))
     for k in range(0, left.shape[1], 32):
         powers = np.add.outer(first[:, k // 32].astype(int), second[:, k // 32].astype(int)) - 254
-        outer = np.outer(x1_level0_scale[:, k // 512].double().numpy(), x2_level0_scale[k // 512].double().numpy())
+        outer = np.outer(
+            args.x1_level0_scale[:, k // 512].double().numpy(), args.x2_level0_scale[k // 512].double().numpy()
+        )
         total += left[:, k : k + 32] @ right[:, k : k + 32].T * 2.0**powers * outer
-    total = total if bias is None else total + bias.double().numpy()
-    return torch.from_numpy(total).to(dtype_of(output_dtype, torch.bfloat16))
+    total = total if args.bias is None else total + args.bias.double().numpy()
+    return torch.from_numpy(total).to(dtype_of(args.output_dtype, torch.bfloat16))
 
 
-def npu_grouped_dynamic_mx_quant(
-    x: Tensor,
-    group_index: Tensor,
-    *,
-    round_mode: str = "rint",
-    dst_type: Any = 23,
-    blocksize: int = 32,
-    scale_alg: int | None = 0,
-    dst_type_max: float | None = 0.0,
-) -> tuple[Tensor, Tensor]:
+@by_schema
+def npu_grouped_dynamic_mx_quant(args: Arguments) -> tuple[Tensor, Tensor]:
     return mx_groups(
-        as_float32(x),
-        group_index.tolist(),
-        kind_of(dst_type),
-        block=blocksize,
-        mode=round_mode,
-        algorithm=scale_alg or 0,
-        dst_type_max=dst_type_max or 0.0,
+        as_float32(args.x),
+        args.group_index.tolist(),
+        kind_of(args.dst_type),
+        block=args.blocksize,
+        mode=args.round_mode,
+        algorithm=args.scale_alg or 0,
+        dst_type_max=args.dst_type_max or 0.0,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.operators.paged_caches import chunk_of, int8, put, put_in_chunks, wide
 
 
@@ -27,42 +27,29 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, *, pairs: bool = False) -> Tenso
     return torch.cat((first, x[..., n:] * cos[..., n:] + x[..., :n] * sin[..., n:]), -1)
 
 
-def npu_kv_rmsnorm_rope_cache(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    *,
-    k_rope_scale: Tensor | None = None,
-    c_kv_scale: Tensor | None = None,
-    k_rope_offset: Tensor | None = None,
-    c_kv_offset: Tensor | None = None,
-    v: Tensor | None = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    if v is None:
-        values, keys = normalized(kv[..., : len(gamma)], gamma, epsilon), wide(kv[..., len(gamma) :])
-        keys = turned(keys, cos, sin, pairs=True)
+@by_schema
+def npu_kv_rmsnorm_rope_cache(args: Arguments) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    if args.v is None:
+        values, keys = (
+            normalized(args.kv[..., : len(args.gamma)], args.gamma, args.epsilon),
+            wide(args.kv[..., len(args.gamma) :]),
+        )
+        keys = turned(keys, args.cos, args.sin, pairs=True)
     else:
-        keys, values, n = normalized(kv, gamma, epsilon), wide(v), cos.shape[-1]
-        keys = torch.cat((turned(keys[..., :n], cos, sin, pairs=True), keys[..., n:]), -1)
+        keys, values, n = normalized(args.kv, args.gamma, args.epsilon), wide(args.v), args.cos.shape[-1]
+        keys = torch.cat((turned(keys[..., :n], args.cos, args.sin, pairs=True), keys[..., n:]), -1)
     for cache, tokens, scale, offset in (
-        (k_cache, keys, k_rope_scale, k_rope_offset),
-        (ckv_cache, values, c_kv_scale, c_kv_offset),
+        (args.k_cache, keys, args.k_rope_scale, args.k_rope_offset),
+        (args.ckv_cache, values, args.c_kv_scale, args.c_kv_offset),
     ):
-        for b in range(kv.shape[0]):
-            for s in range(kv.shape[2]):
+        for b in range(args.kv.shape[0]):
+            for s in range(args.kv.shape[2]):
                 token = tokens[b, :, s]
                 if scale is not None:
                     token = int8(token * wide(scale) + (0 if offset is None else wide(offset)))
-                latent_put(cache, index, b, s, kv.shape[2], token, cache_mode)
-    outs = (keys.to(kv.dtype), values.to(kv.dtype)) if is_output_kv else (None, None)
-    return k_cache, ckv_cache, *outs
+                latent_put(cache, args.index, b, s, args.kv.shape[2], token, args.cache_mode)
+    outs = (keys.to(args.kv.dtype), values.to(args.kv.dtype)) if args.is_output_kv else (None, None)
+    return args.k_cache, args.ckv_cache, *outs
 
 
 def latent_put(cache: Tensor, index: Tensor, b: int, s: int, length: int, token: Tensor, mode: str) -> None:
@@ -98,44 +85,28 @@ def without_dtypes(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if not name.endswith("_dtype")}
 
 
-def npu_qkv_rms_norm_rope_cache(
-    qkv: Tensor,
-    q_gamma: Tensor,
-    k_gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    q_out: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    qkv_size: Sequence[int],
-    head_nums: Sequence[int],
-    *,
-    k_scale: Tensor | None = None,
-    v_scale: Tensor | None = None,
-    k_offset: Tensor | None = None,
-    v_offset: Tensor | None = None,
-    epsilon: float = 1e-6,
-    cache_mode: str = "PA_NZ",
-    is_output_qkv: bool = False,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    width, (nq, nk, _) = qkv_size[3], head_nums
+@by_schema
+def npu_qkv_rms_norm_rope_cache(args: Arguments) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    width, (nq, nk, _) = args.qkv_size[3], args.head_nums
     outs: list[list[Tensor]] = [[], [], []]
-    for row, slot in enumerate(index.tolist()):
-        heads = wide(qkv[row]).view(-1, width)
-        q = turned(normalized(heads[:nq], q_gamma, epsilon), cos[row], sin[row])
-        k = turned(normalized(heads[nq : nq + nk], k_gamma, epsilon), cos[row], sin[row])
+    for row, slot in enumerate(args.index.tolist()):
+        heads = wide(args.qkv[row]).view(-1, width)
+        q = turned(normalized(heads[:nq], args.q_gamma, args.epsilon), args.cos[row], args.sin[row])
+        k = turned(normalized(heads[nq : nq + nk], args.k_gamma, args.epsilon), args.cos[row], args.sin[row])
         v = heads[nq + nk :]
-        q_out[row] = q.flatten().to(q_out.dtype)
-        for cache, token, scale, offset in ((k_cache, k, k_scale, k_offset), (v_cache, v, v_scale, v_offset)):
+        args.q_out[row] = q.flatten().to(args.q_out.dtype)
+        for cache, token, scale, offset in (
+            (args.k_cache, k, args.k_scale, args.k_offset),
+            (args.v_cache, v, args.v_scale, args.v_offset),
+        ):
             if scale is not None:
                 token = int8(token / wide(scale) + (0 if offset is None else wide(offset)))
             put_in_chunks(cache, slot, token, cache.shape[2], cache.shape[3])
         for found, x in zip(outs, (q, k, v), strict=True):
             found.append(x.flatten())
-    if not is_output_qkv:
+    if not args.is_output_qkv:
         return None, None, None
-    q, k, v = (torch.stack(rows).to(qkv.dtype) for rows in outs)
+    q, k, v = (torch.stack(rows).to(args.qkv.dtype) for rows in outs)
     return q, k, v
 
 
@@ -144,59 +115,42 @@ def npu_qkv_rms_norm_rope_cache_functional(*args: Any, **kwargs: Any) -> tuple[A
     return *npu_qkv_rms_norm_rope_cache(*copies, **kwargs), *copies[6:9]
 
 
-def npu_rope_quant_kvcache(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    indices: Tensor,
-    scale_k: Tensor,
-    scale_v: Tensor,
-    size_splits: Sequence[int],
-    *,
-    offset_k: Tensor | None = None,
-    offset_v: Tensor | None = None,
-    quant_mode: int = 0,
-    input_layout: str = "BSND",
-    kv_output: bool = False,
-    cache_mode: str = "contiguous",
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor, Tensor]:
-    width, dtype = cos.shape[-1], cos.dtype
-    tokens = wide(x).reshape(-1, x.shape[-1])
-    length = x.shape[1] if x.dim() == 3 else 1
-    cos, sin = cos.reshape(-1, 1, width), sin.reshape(-1, 1, width)
+@by_schema
+def npu_rope_quant_kvcache(args: Arguments) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor, Tensor]:
+    width, dtype = args.cos.shape[-1], args.cos.dtype
+    tokens = wide(args.x).reshape(-1, args.x.shape[-1])
+    length = args.x.shape[1] if args.x.dim() == 3 else 1
+    cos, sin = args.cos.reshape(-1, 1, width), args.sin.reshape(-1, 1, width)
     outs: list[list[Tensor]] = [[], [], []]
     for row, token in enumerate(tokens):
-        q, k, v = (part.view(-1, width) for part in token.split(list(size_splits)))
+        q, k, v = (part.view(-1, width) for part in token.split(list(args.size_splits)))
         q, k = turned(q, cos[row], sin[row]), turned(k, cos[row], sin[row])
-        for cache, part, scale, offset in ((k_cache, k, scale_k, offset_k), (v_cache, v, scale_v, offset_v)):
+        for cache, part, scale, offset in (
+            (args.k_cache, k, args.scale_k, args.offset_k),
+            (args.v_cache, v, args.scale_v, args.offset_v),
+        ):
             whole = int8(part / wide(scale) + (0 if offset is None else wide(offset)))
-            if cache_mode == "page":
-                put(cache, int(indices.flatten()[row]), whole)
+            if args.cache_mode == "page":
+                put(cache, int(args.indices.flatten()[row]), whole)
             else:
-                cache[row // length, int(indices.flatten()[row // length]) + row % length] = whole
+                cache[row // length, int(args.indices.flatten()[row // length]) + row % length] = whole
         for found, part in zip(outs, (q, k, v), strict=True):
             found.append(part)
-    q, k, v = (torch.stack(rows).to(dtype).view(*x.shape[:-1], -1, width) for rows in outs)
-    return q, *((k, v) if kv_output else (None, None)), k_cache, v_cache
+    q, k, v = (torch.stack(rows).to(dtype).view(*args.x.shape[:-1], -1, width) for rows in outs)
+    return q, *((k, v) if args.kv_output else (None, None)), args.k_cache, args.v_cache
 
 
-def npu_dequant_rope_quant_kvcache(
-    x: Tensor,
-    *args: Any,
-    weight_scale: Tensor | None = None,
-    activation_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor, Tensor]:
-    numbers = wide(x)
-    if weight_scale is not None and not x.is_floating_point():
+@by_schema
+def npu_dequant_rope_quant_kvcache(args: Arguments) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor, Tensor]:
+    others = dict(vars(args))
+    weight_scale, activation_scale, bias = (others.pop(name) for name in ("weight_scale", "activation_scale", "bias"))
+    numbers = wide(others.pop("x"))
+    if weight_scale is not None and not args.x.is_floating_point():
         if bias is not None and bias.dtype is torch.int32:
             numbers = numbers + bias
         numbers = numbers * wide(weight_scale)
         if activation_scale is not None:
-            numbers = numbers * wide(activation_scale).view(*x.shape[:-1], 1)
+            numbers = numbers * wide(activation_scale).view(*args.x.shape[:-1], 1)
         if bias is not None and bias.dtype is not torch.int32:
             numbers = numbers + wide(bias)
-    return npu_rope_quant_kvcache(numbers, *args, **kwargs)
+    return npu_rope_quant_kvcache(numbers, **others)

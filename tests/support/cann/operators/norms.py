@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 
 def _rows(x: Tensor, dims: int) -> Tensor:
@@ -27,35 +28,36 @@ def _rms(x: Tensor, gamma: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     return out.reshape(x.shape), _statistic(scales, x, gamma.dim())
 
 
-def npu_gemma_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
-    out, scale = _rms(self, gamma.double() + 1, epsilon)
-    return out.to(self.dtype), scale
+@by_schema
+def npu_gemma_rms_norm(args: Arguments) -> tuple[Tensor, Tensor]:
+    out, scale = _rms(args.self, args.gamma.double() + 1, args.epsilon)
+    return out.to(args.self.dtype), scale
 
 
-def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor, Tensor]:
-    x = x1.double() + x2.double()
-    out, scale = _rms(x, gamma, epsilon)
-    return out.to(x1.dtype), scale, x.to(x1.dtype)
+@by_schema
+def npu_add_rms_norm(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    x = args.x1.double() + args.x2.double()
+    out, scale = _rms(x, args.gamma, args.epsilon)
+    return out.to(args.x1.dtype), scale, x.to(args.x1.dtype)
 
 
-def npu_add_rms_norm_cast(
-    x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    out, scale = _rms(x1.double() + x2.double(), gamma, epsilon)
-    return out.float(), out.to(x1.dtype), scale, (x1.double() + x2.double()).to(x1.dtype)
+@by_schema
+def npu_add_rms_norm_cast(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    out, scale = _rms(args.x1.double() + args.x2.double(), args.gamma, args.epsilon)
+    return out.float(), out.to(args.x1.dtype), scale, (args.x1.double() + args.x2.double()).to(args.x1.dtype)
 
 
-def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> Tensor:
-    out, scale, x = npu_add_rms_norm(x1, x2, gamma, epsilon)
-    x1.copy_(out)
-    x2.copy_(x)
+@by_schema
+def npu_add_rms_norm_v2(args: Arguments) -> Tensor:
+    out, scale, x = npu_add_rms_norm(args.x1, args.x2, args.gamma, args.epsilon)
+    args.x1.copy_(out)
+    args.x2.copy_(x)
     return scale
 
 
-def npu_add_rms_norm_v2_functional(
-    x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
-) -> tuple[Tensor, Tensor, Tensor]:
-    out, scale, x = npu_add_rms_norm(x1, x2, gamma, epsilon)
+@by_schema
+def npu_add_rms_norm_v2_functional(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    out, scale, x = npu_add_rms_norm(args.x1, args.x2, args.gamma, args.epsilon)
     return scale, out, x
 
 
@@ -67,22 +69,20 @@ def _layer_norm(x: Tensor, dims: int, epsilon: float) -> tuple[Tensor, list[floa
     return torch.stack(out).reshape(x.shape), means, scales
 
 
-def npu_add_layer_norm(
-    x1: Tensor, x2: Tensor, gamma: Tensor, beta: Tensor, epsilon: float = 1e-5, additional_output: bool = False
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x = x1.double() + x2.double()
-    out, means, scales = _layer_norm(x, gamma.dim(), epsilon)
-    statistics = [_statistic(each, x, gamma.dim(), ones=1) for each in (means, scales)]
-    return (out * gamma.double() + beta.double()).to(x1.dtype), *statistics, x.to(x1.dtype)
+@by_schema
+def npu_add_layer_norm(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x = args.x1.double() + args.x2.double()
+    out, means, scales = _layer_norm(x, args.gamma.dim(), args.epsilon)
+    statistics = [_statistic(each, x, args.gamma.dim(), ones=1) for each in (means, scales)]
+    return (out * args.gamma.double() + args.beta.double()).to(args.x1.dtype), *statistics, x.to(args.x1.dtype)
 
 
-def npu_deep_norm(
-    x: Tensor, gx: Tensor, beta: Tensor, gamma: Tensor, alpha: float = 0.3, epsilon: float = 1e-6
-) -> tuple[Tensor, Tensor, Tensor]:
-    z = alpha * x.double() + gx.double()
-    out, means, scales = _layer_norm(z, gamma.dim(), epsilon)
-    statistics = [_statistic(each, x, gamma.dim()) for each in (means, scales)]
-    return *statistics, (out * gamma.double() + beta.double()).to(x.dtype)
+@by_schema
+def npu_deep_norm(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    z = args.alpha * args.x.double() + args.gx.double()
+    out, means, scales = _layer_norm(z, args.gamma.dim(), args.epsilon)
+    statistics = [_statistic(each, args.x, args.gamma.dim()) for each in (means, scales)]
+    return *statistics, (out * args.gamma.double() + args.beta.double()).to(args.x.dtype)
 
 
 def _of_row(grad: Tensor, normalized: Tensor, scale: float) -> Tensor:
@@ -108,40 +108,27 @@ def _layer_norm_grad(
     return of_x.reshape(x.shape), of_gamma.reshape(shape), of_beta.reshape(shape)
 
 
-def npu_layernorm_grad(
-    grad_out: Tensor,
-    input: Tensor,  # noqa: A002
-    normalized_shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    found = _layer_norm_grad(grad_out, input, len(normalized_shape), mean, rstd, weight)
-    return found[0].to(input.dtype), found[1].to(input.dtype), found[2].to(input.dtype)
+@by_schema
+def npu_layernorm_grad(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    found = _layer_norm_grad(args.grad_out, args.input, len(args.normalized_shape), args.mean, args.rstd, args.weight)
+    return found[0].to(args.input.dtype), found[1].to(args.input.dtype), found[2].to(args.input.dtype)
 
 
-def npu_add_layer_norm_backward(
-    dy_opt: Tensor | None,
-    x1: Tensor,
-    x2: Tensor,
-    rstd: Tensor,
-    mean: Tensor,
-    gamma: Tensor,
-    dsum_opt: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dy = torch.zeros_like(x1) if dy_opt is None else dy_opt
-    of_x, of_gamma, of_beta = _layer_norm_grad(dy, x1.double() + x2.double(), gamma.dim(), mean, rstd, gamma)
-    of_x = (of_x if dsum_opt is None else of_x + dsum_opt.double()).to(x1.dtype)
+@by_schema
+def npu_add_layer_norm_backward(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dy = torch.zeros_like(args.x1) if args.dy_opt is None else args.dy_opt
+    of_x, of_gamma, of_beta = _layer_norm_grad(
+        dy, args.x1.double() + args.x2.double(), args.gamma.dim(), args.mean, args.rstd, args.gamma
+    )
+    of_x = (of_x if args.dsum_opt is None else of_x + args.dsum_opt.double()).to(args.x1.dtype)
     return of_x, of_x.clone(), of_gamma.float(), of_beta.float()
 
 
-def npu_deep_norm_backward(
-    dy: Tensor, x: Tensor, gx: Tensor, gamma: Tensor, mean: Tensor, rstd: Tensor, alpha: float = 0.3
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    z = alpha * x.double() + gx.double()
-    of_z, of_gamma, of_beta = _layer_norm_grad(dy, z, gamma.dim(), mean, rstd, gamma)
-    return (alpha * of_z).to(x.dtype), of_z.to(x.dtype), of_beta.float(), of_gamma.float()
+@by_schema
+def npu_deep_norm_backward(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    z = args.alpha * args.x.double() + args.gx.double()
+    of_z, of_gamma, of_beta = _layer_norm_grad(args.dy, z, args.gamma.dim(), args.mean, args.rstd, args.gamma)
+    return (args.alpha * of_z).to(args.x.dtype), of_z.to(args.x.dtype), of_beta.float(), of_gamma.float()
 
 
 def _group_norm(
@@ -158,71 +145,62 @@ def _group_norm(
     return out.reshape(x.shape), statistics[0], statistics[1]
 
 
-def npu_group_norm_silu(
-    input: Tensor,  # noqa: A002
-    weight: Tensor | None,
-    bias: Tensor | None,
-    group: int,
-    eps: float = 1e-5,
-) -> tuple[Tensor, Tensor, Tensor]:
-    y, mean, scale = _group_norm(input, weight, bias, group, eps)
-    return (y / (1 + (-y).exp())).to(input.dtype), mean, scale
+@by_schema
+def npu_group_norm_silu(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    y, mean, scale = _group_norm(args.input, args.weight, args.bias, args.group, args.eps)
+    return (y / (1 + (-y).exp())).to(args.input.dtype), mean, scale
 
 
-def npu_group_norm_swish(
-    input: Tensor,  # noqa: A002
-    num_groups: int,
-    weight: Tensor,
-    bias: Tensor,
-    eps: float | None = 1e-5,
-    swish_scale: float | None = 1.0,
-) -> tuple[Tensor, Tensor, Tensor]:
-    y, mean, scale = _group_norm(input, weight, bias, num_groups, 1e-5 if eps is None else eps)
-    slope = 1.0 if swish_scale is None else swish_scale
-    return (y / (1 + (-slope * y).exp())).to(input.dtype), mean, scale
+@by_schema
+def npu_group_norm_swish(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    y, mean, scale = _group_norm(
+        args.input, args.weight, args.bias, args.num_groups, 1e-5 if args.eps is None else args.eps
+    )
+    slope = 1.0 if args.swish_scale is None else args.swish_scale
+    return (y / (1 + (-slope * y).exp())).to(args.input.dtype), mean, scale
 
 
-def npu_group_norm_swish_grad(
-    grad: Tensor,
-    input: Tensor,  # noqa: A002
-    num_groups: int,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    grad_input_mask: Sequence[bool],
-    swish_scale: float | None = 1.0,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    slope, channels = 1.0 if swish_scale is None else swish_scale, input.shape[1]
-    size = channels // num_groups
-    x, dy = input.double().reshape(len(input), channels, -1), grad.double().reshape(len(input), channels, -1)
+@by_schema
+def npu_group_norm_swish_grad(args: Arguments) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    slope, channels = 1.0 if args.swish_scale is None else args.swish_scale, args.input.shape[1]
+    size = channels // args.num_groups
+    x, dy = (
+        args.input.double().reshape(len(args.input), channels, -1),
+        args.grad.double().reshape(len(args.input), channels, -1),
+    )
     of_x, of_weight, of_bias = torch.zeros_like(x), torch.zeros(channels).double(), torch.zeros(channels).double()
     for n in range(len(x)):
-        for g in range(num_groups):
-            part, scale = slice(g * size, (g + 1) * size), float(rstd[n, g])
-            normalized = (x[n, part] - float(mean[n, g])) * scale
-            gamma = weight[part].double().unsqueeze(1)
-            y = normalized * gamma + bias[part].double().unsqueeze(1)
+        for g in range(args.num_groups):
+            part, scale = slice(g * size, (g + 1) * size), float(args.rstd[n, g])
+            normalized = (x[n, part] - float(args.mean[n, g])) * scale
+            gamma = args.weight[part].double().unsqueeze(1)
+            y = normalized * gamma + args.bias[part].double().unsqueeze(1)
             step = 1e-6
             above, below = ((y + sign * step) / (1 + (-slope * (y + sign * step)).exp()) for sign in (1, -1))
             of_y = dy[n, part] * (above - below) / (2 * step)
             of_weight[part] += (of_y * normalized).sum(1)
             of_bias[part] += of_y.sum(1)
             of_x[n, part] = _of_row((of_y * gamma).flatten(), normalized.flatten(), scale).reshape(normalized.shape)
-    found = (of_x.reshape(input.shape), of_weight, of_bias)
-    results = [each.to(input.dtype) if wanted else None for each, wanted in zip(found, grad_input_mask, strict=True)]
+    found = (of_x.reshape(args.input.shape), of_weight, of_bias)
+    results = [
+        each.to(args.input.dtype) if wanted else None for each, wanted in zip(found, args.grad_input_mask, strict=True)
+    ]
     return results[0], results[1], results[2]
 
 
-def npu_renorm_backward(grad: Tensor, self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    out = torch.zeros_like(self, dtype=torch.float64)
-    for place in range(self.shape[dim]):
-        x, g = self.select(dim, place).double().flatten(), grad.select(dim, place).double().flatten()
-        norm = float((x.abs() ** p).sum() ** (1 / p))
+@by_schema
+def npu_renorm_backward(args: Arguments) -> Tensor:
+    out = torch.zeros_like(args.self, dtype=torch.float64)
+    for place in range(args.self.shape[args.dim]):
+        x, g = (
+            args.self.select(args.dim, place).double().flatten(),
+            args.grad.select(args.dim, place).double().flatten(),
+        )
+        norm = float((x.abs() ** args.p).sum() ** (1 / args.p))
         slope = g
-        if norm > maxnorm:
+        if norm > args.maxnorm:
             total = norm + 1e-7
-            of_norm = x.sign() * x.abs() ** (p - 1) * norm ** (1 - p)
-            slope = maxnorm * (g / total - float(g @ x) / total**2 * of_norm)
-        out.select(dim, place).copy_(slope.reshape(self.select(dim, place).shape))
-    return out.to(self.dtype)
+            of_norm = x.sign() * x.abs() ** (args.p - 1) * norm ** (1 - args.p)
+            slope = args.maxnorm * (g / total - float(g @ x) / total**2 * of_norm)
+        out.select(args.dim, place).copy_(slope.reshape(args.self.select(args.dim, place).shape))
+    return out.to(args.self.dtype)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 
 def wide(x: Tensor) -> Tensor:
@@ -38,24 +38,14 @@ def chunk_of(cache: Tensor) -> int:
     return 32 // cache.element_size()
 
 
-def npu_scatter_pa_kv_cache(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Tensor | None = None,
-    compress_seq_offsets: Tensor | None = None,
-    seq_lens: Tensor | None = None,
-    cache_mode: str | None = "PA_NZ",
-) -> None:
-    for tokens, cache in ((key, key_cache), (value, value_cache)):
-        if tokens.dim() == 3 and cache_mode == "PA_NZ":
-            for slot, token in zip(slot_mapping.tolist(), tokens, strict=True):
+@by_schema
+def npu_scatter_pa_kv_cache(args: Arguments) -> None:
+    for tokens, cache in ((args.key, args.key_cache), (args.value, args.value_cache)):
+        if tokens.dim() == 3 and args.cache_mode == "PA_NZ":
+            for slot, token in zip(args.slot_mapping.tolist(), tokens, strict=True):
                 put_in_chunks(cache, slot, token, cache.shape[2], cache.shape[3])
         else:
-            scattered(tokens, cache, slot_mapping, compress_lens, compress_seq_offsets, seq_lens)
+            scattered(tokens, cache, args.slot_mapping, args.compress_lens, args.compress_seq_offsets, args.seq_lens)
 
 
 def scattered(
@@ -86,98 +76,62 @@ def scattered(
                 slot += 1
 
 
-def npu_scatter_pa_kv_cache_functional(
-    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor, **kwargs: Any
-) -> tuple[Tensor, Tensor]:
-    caches = key_cache.clone(), value_cache.clone()
-    npu_scatter_pa_kv_cache(key, value, *caches, slot_mapping, **kwargs)
-    return caches
+@by_schema
+def npu_scatter_pa_kv_cache_functional(args: Arguments) -> tuple[Tensor, Tensor]:
+    caches = {"key_cache": args.key_cache.clone(), "value_cache": args.value_cache.clone()}
+    npu_scatter_pa_kv_cache(**vars(args) | caches)
+    return caches["key_cache"], caches["value_cache"]
 
 
-def npu_scatter_pa_cache(
-    key: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Tensor | None = None,
-    compress_seq_offsets: Tensor | None = None,
-    seq_lens: Tensor | None = None,
-    key_cache: Tensor,
-) -> Tensor:
-    scattered(key, key_cache, slot_mapping, compress_lens, compress_seq_offsets, seq_lens)
-    return key_cache
+@by_schema
+def npu_scatter_pa_cache(args: Arguments) -> Tensor:
+    scattered(args.key, args.key_cache, args.slot_mapping, args.compress_lens, args.compress_seq_offsets, args.seq_lens)
+    return args.key_cache
 
 
-def npu_gather_pa_kv_cache(
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    seq_offset: Tensor | None = None,
-    is_seq_lens_cumsum: bool = False,
-) -> None:
-    counts = seq_lens.diff().tolist() if is_seq_lens_cumsum else seq_lens.tolist()
-    size, row = key_cache.shape[1], 0
+@by_schema
+def npu_gather_pa_kv_cache(args: Arguments) -> None:
+    counts = args.seq_lens.diff().tolist() if args.is_seq_lens_cumsum else args.seq_lens.tolist()
+    size, row = args.key_cache.shape[1], 0
     for sequence, count in enumerate(counts):
-        first = 0 if seq_offset is None else int(seq_offset[sequence]) // size
+        first = 0 if args.seq_offset is None else int(args.seq_offset[sequence]) // size
         for token in range(count):
             column = first + token // size
-            block = int(block_tables[sequence, column]) if column < block_tables.shape[1] else -1
-            known = 0 <= block < len(key_cache)
-            key[row] = key_cache[block, token % size] if known else 0
-            value[row] = value_cache[block, token % size] if known else 0
+            block = int(args.block_tables[sequence, column]) if column < args.block_tables.shape[1] else -1
+            known = 0 <= block < len(args.key_cache)
+            args.key[row] = args.key_cache[block, token % size] if known else 0
+            args.value[row] = args.value_cache[block, token % size] if known else 0
             row += 1
 
 
-def npu_gather_pa_kv_cache_functional(
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    seq_offset: Tensor | None = None,
-    is_seq_lens_cumsum: bool = False,
-) -> tuple[Tensor, Tensor]:
-    found = key.clone(), value.clone()
+@by_schema
+def npu_gather_pa_kv_cache_functional(args: Arguments) -> tuple[Tensor, Tensor]:
+    found = args.key.clone(), args.value.clone()
     npu_gather_pa_kv_cache(
-        key_cache, value_cache, block_tables, seq_lens, *found, seq_offset=seq_offset,
-        is_seq_lens_cumsum=is_seq_lens_cumsum,
+        args.key_cache, args.value_cache, args.block_tables, args.seq_lens, *found, seq_offset=args.seq_offset,
+        is_seq_lens_cumsum=args.is_seq_lens_cumsum,
     )  # fmt: skip
     return found
 
 
-def npu_advance_step_flashattn(
-    input_tokens: Tensor,
-    sampled_token_ids: Tensor,
-    input_positions: Tensor,
-    seq_lens: Tensor,
-    slot_mapping: Tensor,
-    block_tables: Tensor,
-    num_seqs: int,
-    num_queries: int,
-    block_size: int,
-    *,
-    spec_token: Tensor | None = None,
-    accepted_num: Tensor | None = None,
-) -> None:
-    each = 1 if spec_token is None else 1 + spec_token.shape[1]
-    for at in range(num_seqs * each):
+@by_schema
+def npu_advance_step_flashattn(args: Arguments) -> None:
+    each = 1 if args.spec_token is None else 1 + args.spec_token.shape[1]
+    for at in range(args.num_seqs * each):
         i, j = divmod(at, each)
-        if i >= num_queries:
-            input_tokens[at], input_positions[at], slot_mapping[at] = 0, 0, -1
+        if i >= args.num_queries:
+            args.input_tokens[at], args.input_positions[at], args.slot_mapping[at] = 0, 0, -1
             continue
-        if spec_token is None or accepted_num is None:
-            input_tokens[at], position = sampled_token_ids[i, 0], int(seq_lens[at])
+        if args.spec_token is None or args.accepted_num is None:
+            args.input_tokens[at], position = args.sampled_token_ids[i, 0], int(args.seq_lens[at])
         else:
-            sampled = [token for token in sampled_token_ids[i].tolist() if token >= 0]
-            input_tokens[at] = sampled[-1] if j == 0 else spec_token[i, j - 1]
-            position = int(input_positions[at]) + 1 + int(accepted_num[i])
-        input_positions[at], seq_lens[at] = position, position + 1
-        slot_mapping[at] = int(block_tables[i, position // block_size]) * block_size + position % block_size
+            sampled = [token for token in args.sampled_token_ids[i].tolist() if token >= 0]
+            args.input_tokens[at] = sampled[-1] if j == 0 else args.spec_token[i, j - 1]
+            position = int(args.input_positions[at]) + 1 + int(args.accepted_num[i])
+        args.input_positions[at], args.seq_lens[at] = position, position + 1
+        args.slot_mapping[at] = (
+            int(args.block_tables[i, position // args.block_size]) * args.block_size + position % args.block_size
+        )
 
 
 def _npu_reshape_and_cache(

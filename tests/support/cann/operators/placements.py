@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
-def npu_masked_fill_range(self: Tensor, start: Tensor, end: Tensor, value: Tensor, axis: int = -1) -> Tensor:
-    out, along = self.clone(), axis % self.dim()
-    by_row = along == self.dim() - 1 > 0
-    for i, j in product(range(start.shape[0]), range(start.shape[1])):
-        for place in product(*map(range, self.shape)):
+
+@by_schema
+def npu_masked_fill_range(args: Arguments) -> Tensor:
+    out, along = args.self.clone(), args.axis % args.self.dim()
+    by_row = along == args.self.dim() - 1 > 0
+    for i, j in product(range(args.start.shape[0]), range(args.start.shape[1])):
+        for place in product(*map(range, args.self.shape)):
             is_about = not by_row or place[0] == j
-            if is_about and int(start[i, j]) <= place[along] < int(end[i, j]):
-                out[place] = value[i]
+            if is_about and int(args.start[i, j]) <= place[along] < int(args.end[i, j]):
+                out[place] = args.value[i]
     return out
 
 
-def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:  # noqa: A002
-    widths = [*paddings, *[0] * (2 * input.dim() - len(paddings))]
-    sizes = [widths[2 * i] + size + widths[2 * i + 1] for i, size in enumerate(input.shape)]
-    out = torch.zeros(sizes, dtype=input.dtype)
-    for place in product(*map(range, input.shape)):
-        out[tuple(at + widths[2 * i] for i, at in enumerate(place))] = input[place]
+@by_schema
+def npu_pad(args: Arguments) -> Tensor:
+    widths = [*args.paddings, *[0] * (2 * args.input.dim() - len(args.paddings))]
+    sizes = [widths[2 * i] + size + widths[2 * i + 1] for i, size in enumerate(args.input.shape)]
+    out = torch.zeros(sizes, dtype=args.input.dtype)
+    for place in product(*map(range, args.input.shape)):
+        out[tuple(at + widths[2 * i] for i, at in enumerate(place))] = args.input[place]
     return out
 
 
@@ -40,109 +43,110 @@ def _put(out: Tensor, indices: Tensor, values: Tensor, dim: int) -> Tensor:
     return out
 
 
-def npu_scatter(self: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Tensor:
-    return _put(self.clone(), indices, updates, dim)
+@by_schema
+def npu_scatter(args: Arguments) -> Tensor:
+    return _put(args.self.clone(), args.indices, args.updates, args.dim)
 
 
-def npu_max_backward(grad: Tensor, dim: int, indices: Tensor, sizes: Sequence[int], keepdim: bool) -> Tensor:
-    return _put(torch.zeros(list(sizes), dtype=grad.dtype), indices, grad, dim)
+@by_schema
+def npu_max_backward(args: Arguments) -> Tensor:
+    return _put(torch.zeros(list(args.sizes), dtype=args.grad.dtype), args.indices, args.grad, args.dim)
 
 
-def npu_min_backward(grad: Tensor, dim: int, indices: Tensor, sizes: Sequence[int], keepdim: bool) -> Tensor:
-    return npu_max_backward(grad, dim, indices, sizes, keepdim)
+@by_schema
+def npu_min_backward(args: Arguments) -> Tensor:
+    return npu_max_backward(args.grad, args.dim, args.indices, args.sizes, args.keepdim)
 
 
-def npu_scatter_list_(
-    self: Sequence[Tensor],
-    indices: Tensor,
-    updates: Tensor,
-    mask: Tensor | None = None,
-    reduce: str = "update",
-    axis: int = -2,
-) -> None:
-    for i, target in enumerate(self):
-        for place in product(*map(range, updates[i].shape)):
+@by_schema
+def npu_scatter_list_(args: Arguments) -> None:
+    for i, target in enumerate(args.self):
+        for place in product(*map(range, args.updates[i].shape)):
             shifted = list(place)
-            shifted[axis] += int(indices[i])
-            if mask is None or int(mask[i]):
-                target[tuple(shifted)] = updates[i][place]
+            shifted[args.axis] += int(args.indices[i])
+            if args.mask is None or int(args.mask[i]):
+                target[tuple(shifted)] = args.updates[i][place]
 
 
-def npu_scatter_list(
-    self: Sequence[Tensor],
-    indices: Tensor,
-    updates: Tensor,
-    mask: Tensor | None = None,
-    reduce: str = "update",
-    axis: int = -2,
-) -> list[Tensor]:
-    copies = [each.clone() for each in self]
-    npu_scatter_list_(copies, indices, updates, mask, reduce, axis)
+@by_schema
+def npu_scatter_list(args: Arguments) -> list[Tensor]:
+    copies = [each.clone() for each in args.self]
+    npu_scatter_list_(copies, args.indices, args.updates, args.mask, args.reduce, args.axis)
     return copies
 
 
-def npu_stride_add(self: Tensor, other: Tensor, offset1: float, offset2: float, c1_len: float) -> Tensor:
-    channels = int(c1_len) * 16
-    out = torch.zeros(self.shape[0], channels, *self.shape[2:], dtype=self.dtype)
+@by_schema
+def npu_stride_add(args: Arguments) -> Tensor:
+    channels = int(args.c1_len) * 16
+    out = torch.zeros(args.self.shape[0], channels, *args.self.shape[2:], dtype=args.self.dtype)
     for channel in range(channels):
-        for x, offset in ((self, int(offset1)), (other, int(offset2))):
+        for x, offset in ((args.self, int(args.offset1)), (args.other, int(args.offset2))):
             if channel + 16 * offset < x.shape[1]:
                 out[:, channel] += x[:, channel + 16 * offset]
     return out
 
 
-def npu_stride_copy(
-    self: Tensor, shape: Sequence[int], stride: Sequence[int], storage_offset: float, *, out: Tensor | None = None
-) -> Tensor:
-    memory = self.contiguous().flatten()
-    result = torch.zeros(list(shape), dtype=self.dtype) if out is None else out
-    for place in product(*map(range, shape)):
-        result[place] = memory[int(storage_offset) + sum(at * step for at, step in zip(place, stride, strict=True))]
+@by_schema
+def npu_stride_copy(args: Arguments) -> Tensor:
+    memory = args.self.contiguous().flatten()
+    result = torch.zeros(list(args.shape), dtype=args.self.dtype)
+    for place in product(*map(range, args.shape)):
+        result[place] = memory[
+            int(args.storage_offset) + sum(at * step for at, step in zip(place, args.stride, strict=True))
+        ]
     return result
 
 
-def npu_view_copy(self: Tensor, other: Tensor, non_blocking: bool) -> Tensor:
-    for place in product(*map(range, self.shape)):
-        self[place] = other[place]
-    return self
+@by_schema
+def npu_view_copy(args: Arguments) -> Tensor:
+    for place in product(*map(range, args.self.shape)):
+        args.self[place] = args.other[place]
+    return args.self
 
 
-def _npu_index_add_(self: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    total = self.double()
-    for place in product(*map(range, index.shape)):
-        total[int(index[place])] += alpha * source[place].double()
-    return self.copy_(total)
+@by_schema
+def _npu_index_add_(args: Arguments) -> Tensor:
+    total = args.self.double()
+    for place in product(*map(range, args.index.shape)):
+        total[int(args.index[place])] += args.alpha * args.source[place].double()
+    return args.self.copy_(total)
 
 
-def _npu_index_add(self: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    return _npu_index_add_(self.clone(), index, source, alpha=alpha)
+@by_schema
+def _npu_index_add(args: Arguments) -> Tensor:
+    return _npu_index_add_(args.self.clone(), args.index, args.source, alpha=args.alpha)
 
 
-def npu_gather_sparse_index(input: Tensor, index: Tensor) -> Tensor:  # noqa: A002
-    out = torch.zeros(*index.shape, *input.shape[1:], dtype=input.dtype)
-    for place in product(*map(range, index.shape)):
-        out[place] = input[int(index[place])]
+@by_schema
+def npu_gather_sparse_index(args: Arguments) -> Tensor:
+    out = torch.zeros(*args.index.shape, *args.input.shape[1:], dtype=args.input.dtype)
+    for place in product(*map(range, args.index.shape)):
+        out[place] = args.input[int(args.index[place])]
     return out
 
 
-def npu_gather_sparse_index_backward(grad: Tensor, self_sizes: Sequence[int], index: Tensor) -> Tensor:
-    return _npu_index_add_(torch.zeros(list(self_sizes), dtype=grad.dtype), index, grad)
+@by_schema
+def npu_gather_sparse_index_backward(args: Arguments) -> Tensor:
+    return _npu_index_add_(torch.zeros(list(args.self_sizes), dtype=args.grad.dtype), args.index, args.grad)
 
 
-def npu_gather_backward(grad: Tensor, self_size: Sequence[int], dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
-    out = torch.zeros(list(self_size), dtype=torch.float64)
-    for place in product(*map(range, index.shape)):
+@by_schema
+def npu_gather_backward(args: Arguments) -> Tensor:
+    out = torch.zeros(list(args.self_size), dtype=torch.float64)
+    for place in product(*map(range, args.index.shape)):
         target = list(place)
-        target[dim] = int(index[place])
-        out[tuple(target)] += float(grad[place])
-    return out.to(grad.dtype)
+        target[args.dim] = int(args.index[place])
+        out[tuple(target)] += float(args.grad[place])
+    return out.to(args.grad.dtype)
 
 
-def npu_scatter_nd_update_(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    for place in product(*map(range, indices.shape[:-1])):
-        self[tuple(indices[place].tolist())] = updates[place]
-    return self
+@by_schema
+def npu_scatter_nd_update_(args: Arguments) -> Tensor:
+    for place in product(*map(range, args.indices.shape[:-1])):
+        args.self[tuple(args.indices[place].tolist())] = args.updates[place]
+    return args.self
 
 
-def npu_scatter_nd_update(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    return npu_scatter_nd_update_(self.clone(), indices, updates)
+@by_schema
+def npu_scatter_nd_update(args: Arguments) -> Tensor:
+    return npu_scatter_nd_update_(args.self.clone(), args.indices, args.updates)

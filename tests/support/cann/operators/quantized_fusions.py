@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.operators.mx_quantization import as_float32, mx
 from tests.support.cann.small_floats import LARGEST, kind_of, stored
 
@@ -36,120 +35,59 @@ def _sum(x1: Tensor, x2: Tensor) -> np.ndarray:
     return as_float32(x1) + as_float32(x2)
 
 
-def npu_rms_norm_quant(
-    x: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    scale: Tensor,
-    offset: Tensor,
-    epsilon: float = 1e-6,
-    *,
-    dst_dtype: Any = None,
-) -> Tensor:
-    y, _ = _normalized(as_float32(x), gamma, beta, epsilon)
-    return _static(y, scale, offset, kind_of(dst_dtype), divides=False)
+@by_schema
+def npu_rms_norm_quant(args: Arguments) -> Tensor:
+    y, _ = _normalized(as_float32(args.x), args.gamma, args.beta, args.epsilon)
+    return _static(y, args.scale, args.offset, kind_of(args.dst_dtype), divides=False)
 
 
-def npu_rms_norm_quant_v2(
-    x: Tensor,
-    gamma: Tensor,
-    scale: Tensor,
-    *,
-    offset: Tensor | None = None,
-    beta: Tensor | None = None,
-    epsilon: float = 1e-6,
-    div_mode: bool = True,
-    dst_dtype: Any = None,
-) -> tuple[Tensor, Tensor]:
-    y, rstd = _normalized(as_float32(x), gamma, beta, epsilon)
-    return _static(y, scale, offset, kind_of(dst_dtype), divides=div_mode), torch.from_numpy(rstd)
+@by_schema
+def npu_rms_norm_quant_v2(args: Arguments) -> tuple[Tensor, Tensor]:
+    y, rstd = _normalized(as_float32(args.x), args.gamma, args.beta, args.epsilon)
+    return _static(y, args.scale, args.offset, kind_of(args.dst_dtype), divides=args.div_mode), torch.from_numpy(rstd)
 
 
-def _npu_rms_norm_backward_quant(
-    dy: Tensor,
-    x: Tensor,
-    rstd: Tensor,
-    gamma: Tensor,
-    scale_x: Tensor,
-    *,
-    offset_x: Tensor | None = None,
-    div_mode: bool | None = True,
-    quant_mode: str = "static",
-    dst_type: Any = 1,
-) -> tuple[Tensor, Tensor]:
-    grad, values, factor = as_float32(dy), as_float32(x), as_float32(gamma)
-    inverse = as_float32(rstd).reshape(*x.shape[:-1], 1)
+@by_schema
+def _npu_rms_norm_backward_quant(args: Arguments) -> tuple[Tensor, Tensor]:
+    grad, values, factor = as_float32(args.dy), as_float32(args.x), as_float32(args.gamma)
+    inverse = as_float32(args.rstd).reshape(*args.x.shape[:-1], 1)
     mean = (grad * factor * values * inverse).mean(-1, keepdims=True)
     dx = (grad * factor - inverse * values * mean) * inverse
-    dgamma = (inverse * values * grad).reshape(-1, x.shape[-1]).sum(0)
-    return _static(dx, scale_x, offset_x, kind_of(dst_type), divides=div_mode), torch.from_numpy(dgamma)
+    dgamma = (inverse * values * grad).reshape(-1, args.x.shape[-1]).sum(0)
+    return _static(dx, args.scale_x, args.offset_x, kind_of(args.dst_type), divides=args.div_mode), torch.from_numpy(
+        dgamma
+    )
 
 
-def npu_add_rms_norm_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    scales1: Tensor,
-    zero_points1: Tensor | None,
-    beta: Tensor | None = None,
-    scales2: Tensor | None = None,
-    zero_points2: Tensor | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-6,
-    div_mode: bool = True,
-    dst_type: Any = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    y, _ = _normalized(_sum(x1, x2), gamma, beta, epsilon)
-    first = _static(y, scales1, zero_points1, kind_of(dst_type), divides=div_mode)
-    if scales2 is None:
-        return first, torch.empty_like(first), x1 + x2
-    return first, _static(y, scales2, zero_points2, kind_of(dst_type), divides=div_mode), x1 + x2
+@by_schema
+def npu_add_rms_norm_quant(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    y, _ = _normalized(_sum(args.x1, args.x2), args.gamma, args.beta, args.epsilon)
+    first = _static(y, args.scales1, args.zero_points1, kind_of(args.dst_type), divides=args.div_mode)
+    if args.scales2 is None:
+        return first, torch.empty_like(first), args.x1 + args.x2
+    return (
+        first,
+        _static(y, args.scales2, args.zero_points2, kind_of(args.dst_type), divides=args.div_mode),
+        args.x1 + args.x2,
+    )
 
 
-def npu_add_rms_norm_dynamic_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    *,
-    smooth_scale1: Tensor | None = None,
-    smooth_scale2: Tensor | None = None,
-    beta: Tensor | None = None,
-    epsilon: float = 1e-6,
-    output_mask: list[bool] | None = None,
-    y_dtype: Any = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    y, _ = _normalized(_sum(x1, x2), gamma, beta, epsilon)
-    smooth = [_ONE if each is None else as_float32(each) for each in (smooth_scale1, smooth_scale2)]
-    (y1, scale1), (y2, scale2) = (by_row(y * factor, kind_of(y_dtype)) for factor in smooth)
-    return y1, y2, x1 + x2, scale1, scale2
+@by_schema
+def npu_add_rms_norm_dynamic_quant(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    y, _ = _normalized(_sum(args.x1, args.x2), args.gamma, args.beta, args.epsilon)
+    smooth = [_ONE if each is None else as_float32(each) for each in (args.smooth_scale1, args.smooth_scale2)]
+    (y1, scale1), (y2, scale2) = (by_row(y * factor, kind_of(args.y_dtype)) for factor in smooth)
+    return y1, y2, args.x1 + args.x2, scale1, scale2
 
 
-def npu_rms_norm_dynamic_mx_quant(
-    x: Tensor,
-    gamma: Tensor,
-    *,
-    beta: Tensor | None = None,
-    epsilon: float = 1e-6,
-    scale_alg: int = 0,
-    round_mode: str = "rint",
-    dst_type: Any = 296,
-) -> tuple[Tensor, Tensor, Tensor]:
-    y, rstd = _normalized(as_float32(x), gamma, beta, epsilon)
-    return *mx(y, -1, kind_of(dst_type), algorithm=scale_alg, mode=round_mode), torch.from_numpy(rstd)
+@by_schema
+def npu_rms_norm_dynamic_mx_quant(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    y, rstd = _normalized(as_float32(args.x), args.gamma, args.beta, args.epsilon)
+    return *mx(y, -1, kind_of(args.dst_type), algorithm=args.scale_alg, mode=args.round_mode), torch.from_numpy(rstd)
 
 
-def npu_add_rms_norm_dynamic_mx_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    *,
-    beta: Tensor | None = None,
-    epsilon: float = 1e-6,
-    scale_alg: int = 0,
-    round_mode: str = "rint",
-    dst_type: Any = 296,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    normalized, rstd = _normalized(_sum(x1, x2), gamma, beta, epsilon)
-    y, exponents = mx(normalized, -1, kind_of(dst_type), algorithm=scale_alg, mode=round_mode)
-    return y, x1 + x2, exponents, torch.from_numpy(rstd)
+@by_schema
+def npu_add_rms_norm_dynamic_mx_quant(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    normalized, rstd = _normalized(_sum(args.x1, args.x2), args.gamma, args.beta, args.epsilon)
+    y, exponents = mx(normalized, -1, kind_of(args.dst_type), algorithm=args.scale_alg, mode=args.round_mode)
+    return y, args.x1 + args.x2, exponents, torch.from_numpy(rstd)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.packed import (
     Array,
     activated,
@@ -43,40 +44,32 @@ def _of_blocks(x: Array, w: Array, x_scale: Tensor, w_scale: Tensor, groups: Seq
     return by_blocks(x, w, left, right, group_k, group_m=group_m, group_n=group_n)
 
 
-def npu_quant_matmul(
-    x1: Tensor,
-    x2: Tensor,
-    scale: Tensor,
-    *,
-    offset: Tensor | None = None,
-    pertoken_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    output_dtype: torch.dtype | int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    pertoken_scale_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    group_sizes: Sequence[int] | None = None,
-    y_scale: Tensor | None = None,
-) -> Tensor:
+@by_schema
+def npu_quant_matmul(args: Arguments) -> Tensor:
     """Return the product of quantized operands with its scales, offset and bias."""
-    dtype = _dtype(output_dtype, torch.int8)
-    x = whole(x1)
-    w = whole(x2, x.shape[-1])
+    dtype = _dtype(args.output_dtype, torch.int8)
+    x = whole(args.x1)
+    w = whole(args.x2, x.shape[-1])
     if dtype is torch.int32:
-        return torch.from_numpy((np.matmul(x, w) + (0 if bias is None else floats(bias))).astype(np.int32))
-    factor, packed = read_scale(scale)
-    is_mixed = x2.dtype is torch.int32 and x1.dtype is torch.int8
-    is_of_blocks = pertoken_scale is not None and pertoken_scale.dim() > 1 and pertoken_scale.shape[-1] > 1
-    if is_mixed and offset is not None and pertoken_scale is not None:
-        return in_dtype(by_halves(x, w, factor, floats(offset)) * floats(pertoken_scale).reshape(-1, 1), dtype)
-    if pertoken_scale is not None and is_of_blocks:
-        out = _of_blocks(x, w, pertoken_scale, scale, group_sizes)
-        return in_dtype(out + (0 if bias is None else floats(bias)), dtype)
-    if y_scale is not None:
+        return torch.from_numpy((np.matmul(x, w) + (0 if args.bias is None else floats(args.bias))).astype(np.int32))
+    factor, packed = read_scale(args.scale)
+    is_mixed = args.x2.dtype is torch.int32 and args.x1.dtype is torch.int8
+    is_of_blocks = (
+        args.pertoken_scale is not None and args.pertoken_scale.dim() > 1 and args.pertoken_scale.shape[-1] > 1
+    )
+    if is_mixed and args.offset is not None and args.pertoken_scale is not None:
+        return in_dtype(
+            by_halves(x, w, factor, floats(args.offset)) * floats(args.pertoken_scale).reshape(-1, 1), dtype
+        )
+    if args.pertoken_scale is not None and is_of_blocks:
+        out = _of_blocks(x, w, args.pertoken_scale, args.scale, args.group_sizes)
+        return in_dtype(out + (0 if args.bias is None else floats(args.bias)), dtype)
+    if args.y_scale is not None:
         size = w.shape[0] // factor.shape[0]
-        return in_dtype(np.matmul(x, w * np.repeat(factor, size, 0)) * read_scale(y_scale)[0], dtype)
-    return _finished(np.matmul(x, w), factor, packed, x1, scale, offset, pertoken_scale, bias, dtype)
+        return in_dtype(np.matmul(x, w * np.repeat(factor, size, 0)) * read_scale(args.y_scale)[0], dtype)
+    return _finished(
+        np.matmul(x, w), factor, packed, args.x1, args.scale, args.offset, args.pertoken_scale, args.bias, dtype
+    )
 
 
 def _finished(
@@ -110,63 +103,50 @@ def _finished(
     return to_int8(out) if dtype is torch.int8 else in_dtype(out, dtype)
 
 
-def npu_weight_quant_batchmatmul(
-    x: Tensor,
-    weight: Tensor,
-    antiquant_scale: Tensor,
-    antiquant_offset: Tensor | None = None,
-    quant_scale: Tensor | None = None,
-    quant_offset: Tensor | None = None,
-    bias: Tensor | None = None,
-    antiquant_group_size: int = 0,
-    inner_precise: int = 0,
-    weight_dtype: int | None = None,
-) -> Tensor:
+@by_schema
+def npu_weight_quant_batchmatmul(args: Arguments) -> Tensor:
     """Return the product of floats with a weight of whole numbers, quantized where it is to be."""
-    values, (rows, columns) = floats(x), (x.shape[1], 0)
-    w = whole(weight, rows)
+    values, (rows, columns) = floats(args.x), (args.x.shape[1], 0)
+    w = whole(args.weight, rows)
     columns = w.shape[1]
-    scale, _ = read_scale(antiquant_scale)
-    shift = np.zeros(1) if antiquant_offset is None else floats(antiquant_offset)
+    scale, _ = read_scale(args.antiquant_scale)
+    shift = np.zeros(1) if args.antiquant_offset is None else floats(args.antiquant_offset)
     out = np.zeros((len(values), columns))
     for k in range(rows):
-        group = k // antiquant_group_size if antiquant_group_size else 0
+        group = k // args.antiquant_group_size if args.antiquant_group_size else 0
         of_row = [np.atleast_2d(each)[min(group, len(np.atleast_2d(each)) - 1)] for each in (scale, shift)]
         out += np.outer(values[:, k], (w[k] + of_row[1]) * of_row[0])
-    out = out + (0 if bias is None else floats(bias))
-    if quant_scale is None:
-        return in_dtype(out, x.dtype)
-    factor, packed = read_scale(quant_scale)
-    return to_int8(out * factor + (packed if quant_offset is None else floats(quant_offset)))
+    out = out + (0 if args.bias is None else floats(args.bias))
+    if args.quant_scale is None:
+        return in_dtype(out, args.x.dtype)
+    factor, packed = read_scale(args.quant_scale)
+    return to_int8(out * factor + (packed if args.quant_offset is None else floats(args.quant_offset)))
 
 
-def npu_quant_matmul_gelu(
-    x1: Tensor,
-    x2: Tensor,
-    x1_scale: Tensor,
-    x2_scale: Tensor,
-    *,
-    bias: Tensor | None = None,
-    approximate: str | None = "gelu_erf",
-) -> Tensor:
+@by_schema
+def npu_quant_matmul_gelu(args: Arguments) -> Tensor:
     """Return the activated product of quantized operands."""
-    x = whole(x1)
-    product = np.matmul(x, whole(x2, x.shape[-1]))
-    before = 0 if bias is None or bias.is_floating_point() else floats(bias)
-    behind = 0 if bias is None or not bias.is_floating_point() else floats(bias)
-    scaled = (product + before) * floats(x2_scale) * floats(x1_scale).reshape(-1, 1) + behind
-    dtype = torch.bfloat16 if x2_scale.dtype is torch.bfloat16 else torch.float16
-    return in_dtype(activated(approximate or "gelu_erf", scaled), dtype)
+    x = whole(args.x1)
+    product = np.matmul(x, whole(args.x2, x.shape[-1]))
+    before = 0 if args.bias is None or args.bias.is_floating_point() else floats(args.bias)
+    behind = 0 if args.bias is None or not args.bias.is_floating_point() else floats(args.bias)
+    scaled = (product + before) * floats(args.x2_scale) * floats(args.x1_scale).reshape(-1, 1) + behind
+    dtype = torch.bfloat16 if args.x2_scale.dtype is torch.bfloat16 else torch.float16
+    return in_dtype(activated(args.approximate or "gelu_erf", scaled), dtype)
 
 
-def npu_quant_matmul_reduce_sum(
-    x1: Tensor, x2: Tensor, *, x1_scale: Tensor | None = None, x2_scale: Tensor | None = None
-) -> Tensor:
+@by_schema
+def npu_quant_matmul_reduce_sum(args: Arguments) -> Tensor:
     """Return the sum of the scaled products of a batch."""
-    out = np.zeros((x1.shape[1], x2.shape[2]))
-    for i in range(x1.shape[0]):
-        token = 1.0 if x1_scale is None else floats(x1_scale)[i][:, None]
-        out += floats(x1[i]) @ floats(x2[i]) * token * (1.0 if x2_scale is None else floats(x2_scale)[None])
+    out = np.zeros((args.x1.shape[1], args.x2.shape[2]))
+    for i in range(args.x1.shape[0]):
+        token = 1.0 if args.x1_scale is None else floats(args.x1_scale)[i][:, None]
+        out += (
+            floats(args.x1[i])
+            @ floats(args.x2[i])
+            * token
+            * (1.0 if args.x2_scale is None else floats(args.x2_scale)[None])
+        )
     return in_dtype(out, torch.bfloat16)
 
 
@@ -177,93 +157,50 @@ def quantized(x: Tensor, smooth_scale: Tensor | None, x_scale: Tensor | None) ->
     return np.clip(np.rint(values / np.where(scale == 0, 1.0, scale)[:, None]), -128, 127), scale
 
 
-def npu_quant_matmul_dequant(
-    x: Tensor,
-    quantized_weight: Tensor,
-    weight_scale: Tensor,
-    *,
-    bias: Tensor | None = None,
-    x_scale: Tensor | None = None,
-    x_offset: Tensor | None = None,
-    smooth_scale: Tensor | None = None,
-    quant_mode: str | None = "pertoken",
-) -> Tensor:
+@by_schema
+def npu_quant_matmul_dequant(args: Arguments) -> Tensor:
     """Return the product of rows that are quantized on the way."""
-    rows, scale = quantized(x, smooth_scale, x_scale)
-    factor, _ = read_scale(weight_scale)
-    product = (rows @ floats(quantized_weight).T + (0 if bias is None else floats(bias))) * factor
-    return in_dtype(product * scale[:, None] if weight_scale.is_floating_point() else product, torch.float16)
+    rows, scale = quantized(args.x, args.smooth_scale, args.x_scale)
+    factor, _ = read_scale(args.weight_scale)
+    product = (rows @ floats(args.quantized_weight).T + (0 if args.bias is None else floats(args.bias))) * factor
+    return in_dtype(product * scale[:, None] if args.weight_scale.is_floating_point() else product, torch.float16)
 
 
-def npu_transpose_quant_batchmatmul(
-    x1: Tensor,
-    x2: Tensor,
-    dtype: torch.dtype | int,
-    *,
-    bias: Tensor | None = None,
-    x1_scale: Tensor | None = None,
-    x2_scale: Tensor | None = None,
-    group_sizes: Sequence[int] | None = None,
-    perm_x1: Sequence[int] | None = None,
-    perm_x2: Sequence[int] | None = None,
-    perm_y: Sequence[int] | None = None,
-    batch_split_factor: int | None = 1,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-) -> Tensor:
+@by_schema
+def npu_transpose_quant_batchmatmul(args: Arguments) -> Tensor:
     """Return one product for each batch, of permuted operands with their scales."""
-    order_x, order_w = tuple(perm_x1 or (0, 1, 2)), tuple(perm_x2 or (0, 1, 2))
-    x, w = floats(x1).transpose(order_x), floats(x2).transpose(order_w)
+    order_x, order_w = tuple(args.perm_x1 or (0, 1, 2)), tuple(args.perm_x2 or (0, 1, 2))
+    x, w = floats(args.x1).transpose(order_x), floats(args.x2).transpose(order_w)
     outs = []
     for b in range(len(x)):
-        if x1_scale is not None and x2_scale is not None and x1_scale.dim() == 4:
-            left = exponents(x1_scale).transpose(*order_x, 3)[b].reshape(x.shape[1], -1)
-            right = np.moveaxis(exponents(x2_scale).transpose(*order_w, 3)[b], -1, 1).reshape(-1, w.shape[2])
+        if args.x1_scale is not None and args.x2_scale is not None and args.x1_scale.dim() == 4:
+            left = exponents(args.x1_scale).transpose(*order_x, 3)[b].reshape(x.shape[1], -1)
+            right = np.moveaxis(exponents(args.x2_scale).transpose(*order_w, 3)[b], -1, 1).reshape(-1, w.shape[2])
             outs.append(by_blocks(x[b], w[b], left, right, 32, group_m=1, group_n=1))
         else:
-            rows = 1.0 if x1_scale is None else floats(x1_scale)[:, None]
-            outs.append(x[b] @ w[b] * rows * (1.0 if x2_scale is None else floats(x2_scale)[None]))
-    found = np.stack(outs).transpose(tuple(perm_y or (1, 0, 2)))
-    if batch_split_factor not in (None, 1):
-        found = np.moveaxis(found.reshape(found.shape[0], batch_split_factor, -1), 1, 0)
-    return in_dtype(found, _dtype(dtype, torch.float16))
+            rows = 1.0 if args.x1_scale is None else floats(args.x1_scale)[:, None]
+            outs.append(x[b] @ w[b] * rows * (1.0 if args.x2_scale is None else floats(args.x2_scale)[None]))
+    found = np.stack(outs).transpose(tuple(args.perm_y or (1, 0, 2)))
+    if args.batch_split_factor not in (None, 1):
+        found = np.moveaxis(found.reshape(found.shape[0], args.batch_split_factor, -1), 1, 0)
+    return in_dtype(found, _dtype(args.dtype, torch.float16))
 
 
-def npu_add_quant_matmul(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
+@by_schema
+def npu_add_quant_matmul(args: Arguments) -> Tensor:
     """Return what was accumulated and the product of floats of 8 bits."""
-    x, w = floats(x1), floats(x2)
-    if x1_scale is not None and x1_scale.dim() == 3:
-        added = _of_blocks(x, w, x1_scale, x2_scale, None)
+    x, w = floats(args.x1), floats(args.x2)
+    if args.x1_scale is not None and args.x1_scale.dim() == 3:
+        added = _of_blocks(x, w, args.x1_scale, args.x2_scale, None)
     else:
-        added = x @ w * floats(x2_scale) * (1.0 if x1_scale is None else floats(x1_scale))
-    return in_dtype(floats(self) + added, torch.float32)
+        added = x @ w * floats(args.x2_scale) * (1.0 if args.x1_scale is None else floats(args.x1_scale))
+    return in_dtype(floats(args.self) + added, torch.float32)
 
 
-def npu_add_quant_matmul_(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
+@by_schema
+def npu_add_quant_matmul_(args: Arguments) -> Tensor:
     """Write what was accumulated and the product."""
-    kinds = {"x1_scale_dtype": x1_scale_dtype, "x2_scale_dtype": x2_scale_dtype}
-    return self.copy_(npu_add_quant_matmul(self, x1, x2, x2_scale, x1_scale=x1_scale, **kinds))
+    kinds = {"x1_scale_dtype": args.x1_scale_dtype, "x2_scale_dtype": args.x2_scale_dtype}
+    return args.self.copy_(
+        npu_add_quant_matmul(args.self, args.x1, args.x2, args.x2_scale, x1_scale=args.x1_scale, **kinds)
+    )

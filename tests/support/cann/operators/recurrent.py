@@ -10,170 +10,122 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
+
 Array = npt.NDArray[np.float64]
 
 
-def npu_lstm(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor,
-    seq_mask: Tensor,
-    h: Tensor,
-    c: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    flag_seq: bool,
-    direction: bool,
-) -> tuple[Tensor, ...]:
-    mask = _array(seq_mask) if flag_seq else np.ones(1)
-    steps = _lstm(*map(_array, (input, weight, bias, h[0], c[0])), mask, direction)
-    return tuple(_as(np.stack([step[name] for step in steps]), input) for name in "yhcijfot")
+@by_schema
+def npu_lstm(args: Arguments) -> tuple[Tensor, ...]:
+    mask = _array(args.seq_mask) if args.flag_seq else np.ones(1)
+    steps = _lstm(*map(_array, (args.input, args.weight, args.bias, args.h[0], args.c[0])), mask, args.direction)
+    return tuple(_as(np.stack([step[name] for step in steps]), args.input) for name in "yhcijfot")
 
 
-def npu_lstm_data(
-    input: Tensor,  # noqa: A002
-    batch_sizes: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    seq_mask: Tensor,
-    h: Tensor,
-    c: Tensor,
-    *switches: Any,
-) -> tuple[Tensor, ...]:
-    return npu_lstm(input, weight, bias, seq_mask, h, c, *switches)
+@by_schema
+def npu_lstm_data(args: Arguments) -> tuple[Tensor, ...]:
+    return npu_lstm(**{name: value for name, value in vars(args).items() if name != "batch_sizes"})
 
 
-def npu_lstm_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    gradc: Tensor | None,
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    *saved: Tensor,
-) -> tuple[Tensor, ...]:
-    return _lstm_gradients((grady, gradh, gradc), (input, weight, bias, hx, cx), np.ones((len(input), 1, 1)), False)
-
-
-def npu_lstm_data_backward(
-    grady_opt: Tensor | None,
-    gradh_opt: Tensor | None,
-    gradc_opt: Tensor | None,
-    input: Tensor,  # noqa: A002
-    batch_sizes: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    init_h: Tensor,
-    init_c: Tensor,
-    y: Tensor,
-    h: Tensor,
-    c: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-    flag_direction: bool,
-) -> tuple[Tensor, ...]:
-    mask = np.zeros((*input.shape[:2], 1))
-    for step, present in enumerate(batch_sizes.tolist()):
-        mask[step, :present] = 1
+@by_schema
+def npu_lstm_backward(args: Arguments) -> tuple[Tensor, ...]:
     return _lstm_gradients(
-        (grady_opt, gradh_opt, gradc_opt), (input, weight, bias, init_h, init_c), mask, flag_direction
+        (args.grady, args.gradh, args.gradc),
+        (args.input, args.weight, args.bias, args.hx, args.cx),
+        np.ones((len(args.input), 1, 1)),
+        False,
     )
 
 
-def npu_lstm_cell(
-    input: Tensor,  # noqa: A002
-    w_ih: Tensor,
-    w_hh: Tensor,
-    h: Tensor,
-    c: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    bias = torch.zeros(w_hh.shape[1]) if b_ih is None or b_hh is None else b_ih.double() + b_hh.double()
-    weight = torch.cat((w_ih, w_hh))
-    (step,) = _lstm(*map(_array, (input[None], weight, bias, h, c)), np.ones(1), False)
-    results = {name: _as(step[name], input) for name in "yhcijfot"}
+@by_schema
+def npu_lstm_data_backward(args: Arguments) -> tuple[Tensor, ...]:
+    mask = np.zeros((*args.input.shape[:2], 1))
+    for step, present in enumerate(args.batch_sizes.tolist()):
+        mask[step, :present] = 1
+    return _lstm_gradients(
+        (args.grady_opt, args.gradh_opt, args.gradc_opt),
+        (args.input, args.weight, args.bias, args.init_h, args.init_c),
+        mask,
+        args.flag_direction,
+    )
+
+
+@by_schema
+def npu_lstm_cell(args: Arguments) -> tuple[Tensor, ...]:
+    bias = (
+        torch.zeros(args.w_hh.shape[1])
+        if args.b_ih is None or args.b_hh is None
+        else args.b_ih.double() + args.b_hh.double()
+    )
+    weight = torch.cat((args.w_ih, args.w_hh))
+    (step,) = _lstm(*map(_array, (args.input[None], weight, bias, args.h, args.c)), np.ones(1), False)
+    results = {name: _as(step[name], args.input) for name in "yhcijfot"}
     return tuple(results[name] if name in "hc" else results[name][None] for name in "yhcijfot")
 
 
-def npu_lstm_cell_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    gradc: Tensor | None,
-    input: Tensor,  # noqa: A002
-    w_ih: Tensor,
-    w_hh: Tensor,
-    h: Tensor,
-    c: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    c_output: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-) -> tuple[Tensor, ...]:
-    step = dict(zip("ijfot", (_array(gate).reshape(h.shape) for gate in (i, j, f, o, tanhc)), strict=True))
-    into_h = sum(_array(grad).reshape(h.shape) for grad in (grady, gradh) if grad is not None) + np.zeros(h.shape)
-    into_c = np.zeros(h.shape) if gradc is None else _array(gradc).reshape(h.shape)
-    gates, before = _lstm_step_back(step, _array(c), into_h, into_c)
-    bias = _as(gates.sum(0), input)
+@by_schema
+def npu_lstm_cell_backward(args: Arguments) -> tuple[Tensor, ...]:
+    step = dict(
+        zip(
+            "ijfot",
+            (_array(gate).reshape(args.h.shape) for gate in (args.i, args.j, args.f, args.o, args.tanhc)),
+            strict=True,
+        )
+    )
+    into_h = sum(
+        _array(grad).reshape(args.h.shape) for grad in (args.grady, args.gradh) if grad is not None
+    ) + np.zeros(args.h.shape)
+    into_c = np.zeros(args.h.shape) if args.gradc is None else _array(args.gradc).reshape(args.h.shape)
+    gates, before = _lstm_step_back(step, _array(args.c), into_h, into_c)
+    bias = _as(gates.sum(0), args.input)
     return (
-        _as(gates @ _array(w_ih).T, input),
-        _as(_array(input).T @ gates, w_ih),
-        _as(_array(h).T @ gates, w_hh),
+        _as(gates @ _array(args.w_ih).T, args.input),
+        _as(_array(args.input).T @ gates, args.w_ih),
+        _as(_array(args.h).T @ gates, args.w_hh),
         bias,
         bias.clone(),
-        _as(gates @ _array(w_hh).T, h),
-        _as(before, c),
+        _as(gates @ _array(args.w_hh).T, args.h),
+        _as(before, args.c),
     )
 
 
-def npu_gru(
-    input: Tensor,  # noqa: A002
-    hx: Tensor,
-    weight_input: Tensor,
-    weight_hidden: Tensor,
-    bias_input: Tensor,
-    bias_hidden: Tensor,
-    seq_length: Tensor,
-    *switches: Any,
-) -> tuple[Tensor, ...]:
-    steps = _gru(*map(_array, (input, hx.view(hx.shape[-2:]), weight_input, weight_hidden, bias_input, bias_hidden)))
-    return tuple(_as(np.stack([step[name] for step in steps]), bias_input) for name in "hhzrna")
+@by_schema
+def npu_gru(args: Arguments) -> tuple[Tensor, ...]:
+    steps = _gru(
+        *map(
+            _array,
+            (
+                args.input,
+                args.hx.view(args.hx.shape[-2:]),
+                args.weight_input,
+                args.weight_hidden,
+                args.bias_input,
+                args.bias_hidden,
+            ),
+        )
+    )
+    return tuple(_as(np.stack([step[name] for step in steps]), args.bias_input) for name in "hhzrna")
 
 
-def npu_gru_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    input: Tensor,  # noqa: A002
-    weight_input: Tensor,
-    weight_hidden: Tensor,
-    bias_input: Tensor,
-    bias_hidden: Tensor,
-    seq_length: Tensor,
-    hx: Tensor,
-    *saved: Tensor,
-) -> tuple[Tensor, ...]:
+@by_schema
+def npu_gru_backward(args: Arguments) -> tuple[Tensor, ...]:
     x, first, w, v, b, a = map(
-        _array, (input, hx.view(hx.shape[-2:]), weight_input, weight_hidden, bias_input, bias_hidden)
+        _array,
+        (
+            args.input,
+            args.hx.view(args.hx.shape[-2:]),
+            args.weight_input,
+            args.weight_hidden,
+            args.bias_input,
+            args.bias_hidden,
+        ),
     )
     steps = _gru(x, first, w, v, b, a)
     grads = {name: np.zeros(like.shape) for name, like in zip("wvxba", (w, v, x, b, a), strict=True)}
-    into = np.zeros_like(first) if gradh is None else _array(gradh)[-1]
+    into = np.zeros_like(first) if args.gradh is None else _array(args.gradh)[-1]
     for at in reversed(range(len(x))):
         step, before = steps[at], steps[at - 1]["h"] if at else first
-        into = into + (0 if grady is None else _array(grady)[at])
+        into = into + (0 if args.grady is None else _array(args.grady)[at])
         new = into * (1 - step["z"]) * (1 - step["n"] ** 2)
         update = into * (before - step["n"]) * step["z"] * (1 - step["z"])
         reset = new * step["a"] * step["r"] * (1 - step["r"])
@@ -185,8 +137,10 @@ def npu_gru_backward(
         grads["b"] += of_input.sum(0)
         grads["a"] += of_hidden.sum(0)
         into = into * step["z"] + of_hidden @ v.T
-    likes = (weight_input, weight_hidden, input, bias_input, bias_hidden)
-    return *(_as(grads[name], like) for name, like in zip("wvxba", likes, strict=True)), _as(into, hx).view(hx.shape)
+    likes = (args.weight_input, args.weight_hidden, args.input, args.bias_input, args.bias_hidden)
+    return *(_as(grads[name], like) for name, like in zip("wvxba", likes, strict=True)), _as(into, args.hx).view(
+        args.hx.shape
+    )
 
 
 def _lstm_npu(

@@ -10,60 +10,76 @@ import torch
 from torch import Tensor
 
 from tests.support.cann.operators.box_numbers import like, numbers
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 
-def npu_roi_align(
-    self: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sample_num: int,
-    roi_end_mode: int,
-) -> Tensor:
-    found = torch.zeros(len(rois), self.shape[1], pooled_height, pooled_width, dtype=self.dtype)
-    for n, (image, weights) in enumerate(_samples(self, rois, spatial_scale, pooled_height, pooled_width, sample_num,
-                                                  roi_end_mode)):  # fmt: skip
-        found[n] = like(np.einsum("ijhw,chw->cij", weights, numbers(self[image])), self)
+@by_schema
+def npu_roi_align(args: Arguments) -> Tensor:
+    found = torch.zeros(
+        len(args.rois), args.self.shape[1], args.pooled_height, args.pooled_width, dtype=args.self.dtype
+    )
+    for n, (image, weights) in enumerate(
+        _samples(
+            args.self,
+            args.rois,
+            args.spatial_scale,
+            args.pooled_height,
+            args.pooled_width,
+            args.sample_num,
+            args.roi_end_mode,
+        )
+    ):
+        found[n] = like(np.einsum("ijhw,chw->cij", weights, numbers(args.self[image])), args.self)
     return found
 
 
-def npu_roi_alignbk(
-    self: Tensor,
-    rois: Tensor,
-    xdiff_shape: Any,
-    pooled_width: int,
-    pooled_height: int,
-    spatial_scale: float,
-    sample_num: int,
-    roi_end_mode: int | None = None,
-) -> Tensor:
-    features = torch.zeros(list(xdiff_shape), dtype=self.dtype)
+@by_schema
+def npu_roi_alignbk(args: Arguments) -> Tensor:
+    features = torch.zeros(list(args.xdiff_shape), dtype=args.self.dtype)
     found = np.zeros(features.shape)
-    for n, (image, weights) in enumerate(_samples(features, rois, spatial_scale, pooled_height, pooled_width,
-                                                  sample_num, roi_end_mode or 0)):  # fmt: skip
-        found[image] += np.einsum("ijhw,cij->chw", weights, numbers(self[n]))
-    return like(found, self)
+    for n, (image, weights) in enumerate(
+        _samples(
+            features,
+            args.rois,
+            args.spatial_scale,
+            args.pooled_height,
+            args.pooled_width,
+            args.sample_num,
+            args.roi_end_mode or 0,
+        )
+    ):
+        found[image] += np.einsum("ijhw,cij->chw", weights, numbers(args.self[n]))
+    return like(found, args.self)
 
 
-def npu_ps_roi_pooling(self: Tensor, rois: Tensor, spatial_scale: float, group_size: int, output_dim: int) -> Tensor:
-    found = torch.zeros(rois.shape[0] * rois.shape[2], output_dim, group_size, group_size, dtype=self.dtype)
-    for n, c, i, j, image, channel, window in _windows(rois, self.shape, spatial_scale, group_size, output_dim):
-        part = numbers(self)[image, channel][window]
+@by_schema
+def npu_ps_roi_pooling(args: Arguments) -> Tensor:
+    found = torch.zeros(
+        args.rois.shape[0] * args.rois.shape[2],
+        args.output_dim,
+        args.group_size,
+        args.group_size,
+        dtype=args.self.dtype,
+    )
+    for n, c, i, j, image, channel, window in _windows(
+        args.rois, args.self.shape, args.spatial_scale, args.group_size, args.output_dim
+    ):
+        part = numbers(args.self)[image, channel][window]
         found[n, c, i, j] = float(part.mean()) if part.size else 0.0
     return found
 
 
-def npu_ps_roi_pooling_backward(
-    output_grad: Tensor, rois: Tensor, spatial_scale: float, group_size: int, output_dim: int, input_size: Any
-) -> Tensor:
-    shape = (len(rois), group_size**2 * output_dim, *list(input_size)[-2:])
-    found, arrived = np.zeros(shape), numbers(output_grad)
-    for n, c, i, j, image, channel, window in _windows(rois, shape, spatial_scale, group_size, output_dim):
+@by_schema
+def npu_ps_roi_pooling_backward(args: Arguments) -> Tensor:
+    shape = (len(args.rois), args.group_size**2 * args.output_dim, *list(args.input_size)[-2:])
+    found, arrived = np.zeros(shape), numbers(args.output_grad)
+    for n, c, i, j, image, channel, window in _windows(
+        args.rois, shape, args.spatial_scale, args.group_size, args.output_dim
+    ):
         part = found[image, channel][window]
         if part.size:
             part += arrived[n, c, i, j] / part.size
-    return like(found, output_grad)
+    return like(found, args.output_grad)
 
 
 def _windows(rois: Tensor, shape: Any, scale: float, group: int, output_dim: int) -> Any:

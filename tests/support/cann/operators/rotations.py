@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from torch import Tensor
+
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 
 def _pairs(width: int, mode: str) -> Iterator[tuple[int, int]]:
@@ -24,47 +26,38 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, mode: str = "half") -> Tensor:
     return out
 
 
-def npu_interleave_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    width = x.shape[-1]
+@by_schema
+def npu_interleave_rope(args: Arguments) -> Tensor:
+    width = args.x.shape[-1]
     order = [*range(0, width, 2), *range(1, width, 2)]
-    return _turned(x[..., order], cos, sin).to(x.dtype)
+    return _turned(args.x[..., order], args.cos, args.sin).to(args.x.dtype)
 
 
-def npu_apply_rotary_pos_emb(
-    query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, layout: str = "BSND", rotary_mode: str = "half"
-) -> tuple[Tensor, Tensor]:
-    for each in (query, key):
-        each.copy_(_turned(each, cos, sin, rotary_mode))
-    return query, key
+@by_schema
+def npu_apply_rotary_pos_emb(args: Arguments) -> tuple[Tensor, Tensor]:
+    for each in (args.query, args.key):
+        each.copy_(_turned(each, args.cos, args.sin, args.rotary_mode))
+    return args.query, args.key
 
 
-def npu_mrope(
-    positions: Tensor,
-    query: Tensor,
-    key: Tensor,
-    cos_sin_cache: Tensor,
-    head_size: int,
-    *,
-    mrope_section: Sequence[int] | None = None,
-    rotary_mode: str | None = "half",
-    cache_mode: str | None = "default",
-) -> tuple[Tensor, Tensor]:
-    angles = cos_sin_cache.shape[1] // 2
+@by_schema
+def npu_mrope(args: Arguments) -> tuple[Tensor, Tensor]:
+    angles = args.cos_sin_cache.shape[1] // 2
     rows = [0] * angles
-    if mrope_section and any(mrope_section) and cache_mode == "default":
-        rows = [row for row, count in enumerate(mrope_section) for _ in range(count)]
-    elif mrope_section and any(mrope_section):
-        rows = [i % 3 if i < 3 * mrope_section[1] else 0 for i in range(angles)]
-    table = positions if positions.dim() > 1 else positions.unsqueeze(0)
+    if args.mrope_section and any(args.mrope_section) and args.cache_mode == "default":
+        rows = [row for row, count in enumerate(args.mrope_section) for _ in range(count)]
+    elif args.mrope_section and any(args.mrope_section):
+        rows = [i % 3 if i < 3 * args.mrope_section[1] else 0 for i in range(angles)]
+    table = args.positions if args.positions.dim() > 1 else args.positions.unsqueeze(0)
     results = []
-    for x in (query, key):
-        heads = x.double().reshape(len(x), -1, head_size)
+    for x in (args.query, args.key):
+        heads = x.double().reshape(len(x), -1, args.head_size)
         out = heads.clone()
-        pairs = list(_pairs(2 * angles, "half" if rotary_mode == "half" else "interleave"))
+        pairs = list(_pairs(2 * angles, "half" if args.rotary_mode == "half" else "interleave"))
         for token in range(len(x)):
             for angle, (a, b) in enumerate(pairs):
                 place = int(table[rows[angle], token])
-                cos, sin = float(cos_sin_cache[place, angle]), float(cos_sin_cache[place, angles + angle])
+                cos, sin = float(args.cos_sin_cache[place, angle]), float(args.cos_sin_cache[place, angles + angle])
                 out[token, :, a] = heads[token, :, a] * cos - heads[token, :, b] * sin
                 out[token, :, b] = heads[token, :, b] * cos + heads[token, :, a] * sin
         results.append(out.reshape(x.shape).to(x.dtype))

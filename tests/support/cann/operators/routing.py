@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
+
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 
 def _by_expert(indices: Tensor) -> list[tuple[int, int]]:
@@ -15,199 +15,142 @@ def _by_expert(indices: Tensor) -> list[tuple[int, int]]:
     return sorted(copies, key=lambda copy: table[copy[0]][copy[1]])
 
 
-def npu_moe_token_permute(
-    tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
-) -> tuple[Tensor, Tensor]:
-    order = _by_expert(indices)
-    choices = indices.shape[1] if indices.dim() > 1 else 1
+@by_schema
+def npu_moe_token_permute(args: Arguments) -> tuple[Tensor, Tensor]:
+    order = _by_expert(args.indices)
+    choices = args.indices.shape[1] if args.indices.dim() > 1 else 1
     places = torch.zeros(len(order), dtype=torch.int32)
     for place, (token, choice) in enumerate(order):
         places[token * choices + choice] = place
-    kept = order[: num_out_tokens or None]
-    return torch.stack([tokens[token] for token, _ in kept]), places
+    kept = order[: args.num_out_tokens or None]
+    return torch.stack([args.tokens[token] for token, _ in kept]), places
 
 
-def npu_moe_token_permute_grad_v2(
-    grad_permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    tokens_size_0: int,
-    tokens_dtype: torch.dtype,
-    num_topK: int,  # noqa: N803
-    padded_mode: bool = False,
-) -> Tensor:
-    out = torch.zeros(tokens_size_0, grad_permuted_tokens.shape[1], dtype=torch.float64)
-    for copy, place in enumerate(sorted_indices.tolist()):
-        if place < len(grad_permuted_tokens):
-            out[copy // num_topK] += grad_permuted_tokens[place]
-    return out.to(tokens_dtype)
+@by_schema
+def npu_moe_token_permute_grad_v2(args: Arguments) -> Tensor:
+    out = torch.zeros(args.tokens_size_0, args.grad_permuted_tokens.shape[1], dtype=torch.float64)
+    for copy, place in enumerate(args.sorted_indices.tolist()):
+        if place < len(args.grad_permuted_tokens):
+            out[copy // args.num_topK] += args.grad_permuted_tokens[place]
+    return out.to(args.tokens_dtype)
 
 
-def npu_moe_token_permute_grad(
-    tokens: Tensor, grad_permuted_tokens: Tensor, indices: Tensor, sorted_indices: Tensor, padded_mode: bool = False
-) -> Tensor:
-    copies = indices.numel() // len(tokens)
-    return npu_moe_token_permute_grad_v2(grad_permuted_tokens, sorted_indices, len(tokens), tokens.dtype, copies)
-
-
-def npu_moe_token_unpermute(
-    permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    probs: Tensor | None = None,
-    padded_mode: bool = False,
-    restore_shape: Sequence[int] | None = None,
-) -> Tensor:
-    copies = 1 if probs is None else probs.shape[1]
-    weights = [1.0] * len(sorted_indices) if probs is None else probs.double().flatten().tolist()
-    out = torch.zeros(len(sorted_indices) // copies, permuted_tokens.shape[1], dtype=torch.float64)
-    for copy, place in enumerate(sorted_indices.tolist()):
-        if place < len(permuted_tokens):
-            out[copy // copies] += weights[copy] * permuted_tokens[place].double()
-    return out.to(permuted_tokens.dtype)
-
-
-def _npu_moe_token_unpermute(
-    permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    probs: Tensor | None = None,
-    padded_mode: bool = False,
-    restore_shape: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor]:
-    return npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs), permuted_tokens.clone()
-
-
-def npu_moe_token_unpermute_grad_v2(
-    grad_unpermuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    permuted_tokens_size_0: int,
-    permuted_tokens_dtype: torch.dtype,
-    probs: Tensor | None = None,
-    padded_mode: bool = False,
-    restore_shape: Sequence[int] | None = None,
-    permuted_tokens: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    copies = len(sorted_indices) // len(grad_unpermuted_tokens)
-    out = torch.zeros(permuted_tokens_size_0, grad_unpermuted_tokens.shape[1], dtype=torch.float64)
-    of_probs = torch.zeros(len(grad_unpermuted_tokens), copies, dtype=torch.float64)
-    for copy, place in enumerate(sorted_indices.tolist()):
-        token, choice = divmod(copy, copies)
-        grad = grad_unpermuted_tokens[token].double()
-        if place < permuted_tokens_size_0:
-            out[place] = grad * (1.0 if probs is None else float(probs[token, choice]))
-            if permuted_tokens is not None:
-                of_probs[token, choice] = grad @ permuted_tokens[place].double()
-    return out.to(permuted_tokens_dtype), of_probs.to(torch.float32 if probs is None else probs.dtype)
-
-
-def npu_moe_token_unpermute_grad(
-    permuted_tokens: Tensor,
-    grad_unpermuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    probs: Tensor | None = None,
-    padded_mode: bool = False,
-    restore_shape: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor]:
-    size, dtype = len(permuted_tokens), permuted_tokens.dtype
-    return npu_moe_token_unpermute_grad_v2(
-        grad_unpermuted_tokens, sorted_indices, size, dtype, probs, permuted_tokens=permuted_tokens
+@by_schema
+def npu_moe_token_permute_grad(args: Arguments) -> Tensor:
+    copies = args.indices.numel() // len(args.tokens)
+    return npu_moe_token_permute_grad_v2(
+        args.grad_permuted_tokens, args.sorted_indices, len(args.tokens), args.tokens.dtype, copies
     )
 
 
-def npu_moe_init_routing(
-    x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_num: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    rows, k = expert_idx.shape
+@by_schema
+def npu_moe_token_unpermute(args: Arguments) -> Tensor:
+    copies = 1 if args.probs is None else args.probs.shape[1]
+    weights = [1.0] * len(args.sorted_indices) if args.probs is None else args.probs.double().flatten().tolist()
+    out = torch.zeros(len(args.sorted_indices) // copies, args.permuted_tokens.shape[1], dtype=torch.float64)
+    for copy, place in enumerate(args.sorted_indices.tolist()):
+        if place < len(args.permuted_tokens):
+            out[copy // copies] += weights[copy] * args.permuted_tokens[place].double()
+    return out.to(args.permuted_tokens.dtype)
+
+
+@by_schema
+def _npu_moe_token_unpermute(args: Arguments) -> tuple[Tensor, Tensor]:
+    return npu_moe_token_unpermute(args.permuted_tokens, args.sorted_indices, args.probs), args.permuted_tokens.clone()
+
+
+@by_schema
+def npu_moe_token_unpermute_grad_v2(args: Arguments) -> tuple[Tensor, Tensor]:
+    copies = len(args.sorted_indices) // len(args.grad_unpermuted_tokens)
+    out = torch.zeros(args.permuted_tokens_size_0, args.grad_unpermuted_tokens.shape[1], dtype=torch.float64)
+    of_probs = torch.zeros(len(args.grad_unpermuted_tokens), copies, dtype=torch.float64)
+    for copy, place in enumerate(args.sorted_indices.tolist()):
+        token, choice = divmod(copy, copies)
+        grad = args.grad_unpermuted_tokens[token].double()
+        if place < args.permuted_tokens_size_0:
+            out[place] = grad * (1.0 if args.probs is None else float(args.probs[token, choice]))
+            if args.permuted_tokens is not None:
+                of_probs[token, choice] = grad @ args.permuted_tokens[place].double()
+    return out.to(args.permuted_tokens_dtype), of_probs.to(torch.float32 if args.probs is None else args.probs.dtype)
+
+
+@by_schema
+def npu_moe_token_unpermute_grad(args: Arguments) -> tuple[Tensor, Tensor]:
+    size, dtype = len(args.permuted_tokens), args.permuted_tokens.dtype
+    return npu_moe_token_unpermute_grad_v2(
+        args.grad_unpermuted_tokens, args.sorted_indices, size, dtype, args.probs, permuted_tokens=args.permuted_tokens
+    )
+
+
+@by_schema
+def npu_moe_init_routing(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    rows, k = args.expert_idx.shape
     pairs = sorted(
-        enumerate(zip(expert_idx.flatten().tolist(), row_idx.flatten().tolist(), strict=True)), key=lambda p: p[1][0]
+        enumerate(zip(args.expert_idx.flatten().tolist(), args.row_idx.flatten().tolist(), strict=True)),
+        key=lambda p: p[1][0],
     )
     went = torch.zeros(rows * k, dtype=torch.int32)
     for place, (_, (_, copy)) in enumerate(pairs):
         went[copy] = place
-    kept = pairs[: min(active_num, rows) * k]
-    experts = torch.tensor([expert for _, (expert, _) in pairs], dtype=expert_idx.dtype)
-    return torch.stack([x[copy % rows] for _, (_, copy) in kept]), went, experts
+    kept = pairs[: min(args.active_num, rows) * k]
+    experts = torch.tensor([expert for _, (expert, _) in pairs], dtype=args.expert_idx.dtype)
+    return torch.stack([args.x[copy % rows] for _, (_, copy) in kept]), went, experts
 
 
-def npu_moe_init_routing_v2(
-    x: Tensor,
-    expert_idx: Tensor,
-    *,
-    scale: Tensor | None = None,
-    offset: Tensor | None = None,
-    active_num: int = -1,
-    expert_capacity: int = -1,
-    expert_num: int = -1,
-    drop_pad_mode: int = 0,
-    expert_tokens_num_type: int = 0,
-    expert_tokens_num_flag: bool = False,
-    quant_mode: int = -1,
-    active_expert_range: Sequence[int] = (),
-    row_idx_type: int = 0,
-    x_dtype: int | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    order, k = _by_expert(expert_idx), expert_idx.shape[1]
-    first, last = active_expert_range or (0, expert_num)
-    counts = [int((expert_idx == expert).sum()) for expert in range(first, last)]
-    if expert_tokens_num_type == 0:
+@by_schema
+def npu_moe_init_routing_v2(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    order, k = _by_expert(args.expert_idx), args.expert_idx.shape[1]
+    first, last = args.active_expert_range or (0, args.expert_num)
+    counts = [int((args.expert_idx == expert).sum()) for expert in range(first, last)]
+    if args.expert_tokens_num_type == 0:
         counts = [sum(counts[: last + 1]) for last in range(len(counts))]
     came = torch.tensor([token * k + choice for token, choice in order], dtype=torch.int32)
     went = torch.zeros_like(came)
     for place, copy in enumerate(came.tolist()):
         went[copy] = place
-    rows = torch.stack([x[token] for token, _ in order])
+    rows = torch.stack([args.x[token] for token, _ in order])
     scales = torch.zeros(len(order))
-    if scale is not None and quant_mode != 1:
-        scales = torch.stack([scale[token] for token, _ in order])
-    if quant_mode == 1:
+    if args.scale is not None and args.quant_mode != 1:
+        scales = torch.stack([args.scale[token] for token, _ in order])
+    if args.quant_mode == 1:
         wide = rows.double()
-        if scale is not None:
-            smooth = [scale[int(expert_idx[copy]) - first if len(scale) > 1 else 0] for copy in order]
+        if args.scale is not None:
+            smooth = [args.scale[int(args.expert_idx[copy]) - first if len(args.scale) > 1 else 0] for copy in order]
             wide = torch.stack([row * each.double() for row, each in zip(wide, smooth, strict=True)])
         scales = (wide.abs().amax(1) / 127).float()
         rows = (wide / scales.double()[:, None]).round().to(torch.int8)
-    return rows, came if row_idx_type == 1 else went, torch.tensor(counts), scales
+    return rows, came if args.row_idx_type == 1 else went, torch.tensor(counts), scales
 
 
-def npu_moe_finalize_routing(
-    expanded_permuted_rows: Tensor,
-    skip1: Tensor | None,
-    skip2: Tensor | None,
-    bias: Tensor | None,
-    scales: Tensor | None,
-    expanded_src_to_dst_row: Tensor,
-    export_for_source_row: Tensor | None,
-    drop_pad_mode: int | None = 0,
-    k: int | None = 1,
-) -> Tensor:
-    copies = k or 1
-    for table in (export_for_source_row, scales):
+@by_schema
+def npu_moe_finalize_routing(args: Arguments) -> Tensor:
+    copies = args.k or 1
+    for table in (args.export_for_source_row, args.scales):
         copies = copies if table is None else table.shape[1]
-    rows = len(expanded_src_to_dst_row) // copies
-    out = torch.zeros(rows, expanded_permuted_rows.shape[1], dtype=torch.float64)
+    rows = len(args.expanded_src_to_dst_row) // copies
+    out = torch.zeros(rows, args.expanded_permuted_rows.shape[1], dtype=torch.float64)
     for i in range(rows):
-        for skip in (skip1, skip2):
+        for skip in (args.skip1, args.skip2):
             out[i] += 0.0 if skip is None else skip[i]
         for j in range(copies):
-            entry = i * copies + j if drop_pad_mode == 2 else j * rows + i
-            copy = expanded_permuted_rows[int(expanded_src_to_dst_row[entry])].double()
-            if bias is not None and export_for_source_row is not None:
-                copy = copy + bias[int(export_for_source_row[i, j])]
-            out[i] += copy * (1.0 if scales is None else float(scales[i, j]))
-    return out.to(expanded_permuted_rows.dtype)
+            entry = i * copies + j if args.drop_pad_mode == 2 else j * rows + i
+            copy = args.expanded_permuted_rows[int(args.expanded_src_to_dst_row[entry])].double()
+            if args.bias is not None and args.export_for_source_row is not None:
+                copy = copy + args.bias[int(args.export_for_source_row[i, j])]
+            out[i] += copy * (1.0 if args.scales is None else float(args.scales[i, j]))
+    return out.to(args.expanded_permuted_rows.dtype)
 
 
-def npu_moe_re_routing(
-    tokens: Tensor,
-    expert_token_num_per_rank: Tensor,
-    *,
-    per_token_scales: Tensor | None = None,
-    expert_token_num_type: int = 1,
-    idx_type: int = 0,
-    tokens_dtype: int | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    counts, owners = expert_token_num_per_rank.tolist(), []
+@by_schema
+def npu_moe_re_routing(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    counts, owners = args.expert_token_num_per_rank.tolist(), []
     for rank, row in enumerate(counts):
         owners += [(expert, rank) for expert, count in enumerate(row) for _ in range(count)]
     order = sorted(range(len(owners)), key=lambda place: owners[place])
-    scales = torch.empty(0) if per_token_scales is None else torch.stack([per_token_scales[place] for place in order])
-    totals = torch.tensor([sum(each) for each in zip(*counts, strict=True)], dtype=expert_token_num_per_rank.dtype)
-    return torch.stack([tokens[place] for place in order]), scales, torch.tensor(order, dtype=torch.int32), totals
+    scales = (
+        torch.empty(0)
+        if args.per_token_scales is None
+        else torch.stack([args.per_token_scales[place] for place in order])
+    )
+    totals = torch.tensor([sum(each) for each in zip(*counts, strict=True)], dtype=args.expert_token_num_per_rank.dtype)
+    return torch.stack([args.tokens[place] for place in order]), scales, torch.tensor(order, dtype=torch.int32), totals

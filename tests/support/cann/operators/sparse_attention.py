@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 from tests.support.cann.operators.gathered_attention import (
     Array,
     Tokens,
@@ -23,286 +23,178 @@ from tests.support.cann.operators.gathered_attention import (
 FAR = 9223372036854775807
 
 
-def npu_sparse_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    sparse_indices: Tensor,
-    scale_value: float,
-    *,
-    block_table: Tensor | None = None,
-    actual_seq_lengths_query: Any = None,
-    actual_seq_lengths_kv: Any = None,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    sparse_block_size: int = 1,
-    layout_query: str = "BSND",
-    layout_kv: str = "BSND",
-    sparse_mode: int = 3,
-    pre_tokens: int = FAR,
-    next_tokens: int = FAR,
-    attention_mode: int = 0,
-    return_softmax_lse: bool = False,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    q, k = _roped(query, query_rope), _roped(key, key_rope)
-    v = wide(key if value is None else value)
-    asked = Tokens(query, layout_query, actual_seq_lengths_query)
-    there = Tokens(key, layout_kv, actual_seq_lengths_kv, block_table)
+@by_schema
+def npu_sparse_flash_attention(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    q, k = _roped(args.query, args.query_rope), _roped(args.key, args.key_rope)
+    v = wide(args.key if args.value is None else args.value)
+    asked = Tokens(args.query, args.layout_query, args.actual_seq_lengths_query)
+    there = Tokens(args.key, args.layout_kv, args.actual_seq_lengths_kv, args.block_table)
     heads, shared = q.shape[-2], k.shape[-2]
     out = np.zeros((*q.shape[:-1], v.shape[-1]))
     maximum, total = np.zeros(q.shape[:-1]), np.zeros(q.shape[:-1])
     for place, head, sequence, seen in _seen(
-        asked, there, sparse_indices, heads, shared, sparse_block_size, sparse_mode
+        asked, there, args.sparse_indices, heads, shared, args.sparse_block_size, args.sparse_mode
     ):
         keys, values = (there.gather(each, sequence, seen, head * shared // heads) for each in (k, v))
-        sink = None if sinks is None else float(sinks[head])
-        out[(*place, head)], highest, summed = attend(q[(*place, head)], keys, values, scale_value, sink)
+        sink = None if args.sinks is None else float(args.sinks[head])
+        out[(*place, head)], highest, summed = attend(q[(*place, head)], keys, values, args.scale_value, sink)
         maximum[(*place, head)], total[(*place, head)] = highest if seen or sink is not None else 0.0, summed
-    if not return_softmax_lse:
-        return like(out, query), torch.empty(0), torch.empty(0)
-    return like(out, query), single(_grouped(maximum, shared)), single(_grouped(total, shared))
+    if not args.return_softmax_lse:
+        return like(out, args.query), torch.empty(0), torch.empty(0)
+    return like(out, args.query), single(_grouped(maximum, shared)), single(_grouped(total, shared))
 
 
-def npu_sparse_flash_attention_grad(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    sparse_indices: Tensor,
-    d_out: Tensor,
-    out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    scale_value: float,
-    sparse_block_size: int,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Any = None,
-    actual_seq_kvlen: Any = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = FAR,
-    next_tokens: int | None = FAR,
-    attention_mode: int | None = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    q, k = _roped(query, query_rope), _roped(key, key_rope)
-    v, arriving, saved = wide(key if value is None else value), wide(d_out), wide(out)
-    maximum, total = (_ungrouped(wide(each)) for each in (softmax_max, softmax_sum))
-    asked = Tokens(query, layout or "BSND", actual_seq_qlen)
-    there = Tokens(key, layout or "BSND", actual_seq_kvlen)
+@by_schema
+def npu_sparse_flash_attention_grad(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    q, k = _roped(args.query, args.query_rope), _roped(args.key, args.key_rope)
+    v, arriving, saved = wide(args.key if args.value is None else args.value), wide(args.d_out), wide(args.out)
+    maximum, total = (_ungrouped(wide(each)) for each in (args.softmax_max, args.softmax_sum))
+    asked = Tokens(args.query, args.layout or "BSND", args.actual_seq_qlen)
+    there = Tokens(args.key, args.layout or "BSND", args.actual_seq_kvlen)
     heads, shared = q.shape[-2], k.shape[-2]
     of_q, of_k, of_v = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
-    mode = 3 if sparse_mode is None else sparse_mode
-    for place, head, sequence, seen in _seen(asked, there, sparse_indices, heads, shared, sparse_block_size, mode):
+    mode = 3 if args.sparse_mode is None else args.sparse_mode
+    for place, head, sequence, seen in _seen(
+        asked, there, args.sparse_indices, heads, shared, args.sparse_block_size, mode
+    ):
         at = (*place, head)
         keys, values = (there.gather(each, sequence, seen, head * shared // heads) for each in (k, v))
-        weights = np.exp(keys @ q[at] * scale_value - maximum[at]) / (total[at] or 1.0)
-        of_q[at], more_k, more_v = gradients(q[at], keys, values, scale_value, weights, saved[at], arriving[at])
+        weights = np.exp(keys @ q[at] * args.scale_value - maximum[at]) / (total[at] or 1.0)
+        of_q[at], more_k, more_v = gradients(q[at], keys, values, args.scale_value, weights, saved[at], arriving[at])
         for token, of_key, of_value in zip(seen, more_k, more_v, strict=True):
             of_k[(*there.at(sequence, token), head * shared // heads)] += of_key
             of_v[(*there.at(sequence, token), head * shared // heads)] += of_value
-    own_q, own_k = query.shape[-1], key.shape[-1]
-    nothing = query.new_empty(0)
+    own_q, own_k = args.query.shape[-1], args.key.shape[-1]
+    nothing = args.query.new_empty(0)
     return (
-        like(of_q[..., :own_q], query),
-        like(of_k[..., :own_k] + (of_v if value is None else 0.0), key),
-        nothing if value is None else like(of_v, value),
-        nothing if query_rope is None else like(of_q[..., own_q:], query_rope),
-        nothing if key_rope is None else like(of_k[..., own_k:], key_rope),
+        like(of_q[..., :own_q], args.query),
+        like(of_k[..., :own_k] + (of_v if args.value is None else 0.0), args.key),
+        nothing if args.value is None else like(of_v, args.value),
+        nothing if args.query_rope is None else like(of_q[..., own_q:], args.query_rope),
+        nothing if args.key_rope is None else like(of_k[..., own_k:], args.key_rope),
     )
 
 
-def npu_kv_quant_sparse_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sparse_indices: Tensor,
-    scale_value: float,
-    key_quant_mode: int,
-    value_quant_mode: int,
-    *,
-    key_dequant_scale: Tensor | None = None,
-    value_dequant_scale: Tensor | None = None,
-    block_table: Tensor | None = None,
-    actual_seq_lengths_query: Any = None,
-    actual_seq_lengths_kv: Any = None,
-    sparse_block_size: int = 1,
-    layout_query: str = "BSND",
-    layout_kv: str = "BSND",
-    sparse_mode: int = 3,
-    pre_tokens: int = FAR,
-    next_tokens: int = FAR,
-    attention_mode: int = 0,
-    quant_scale_repo_mode: int = 1,
-    tile_size: int = 128,
-    rope_head_dim: int = 64,
-    key_dtype: int | None = None,
-    value_dtype: int | None = None,
-) -> Tensor:
-    own = query.shape[-1] - rope_head_dim
-    end = own + 2 * rope_head_dim
-    rope = key[..., own:end].contiguous().view(query.dtype)
-    scales = key[..., end:].contiguous().view(torch.float32)
-    plain = torch.stack([key[..., d].float() * scales[..., d // tile_size] for d in range(own)], -1)
+@by_schema
+def npu_kv_quant_sparse_flash_attention(args: Arguments) -> Tensor:
+    own = args.query.shape[-1] - args.rope_head_dim
+    end = own + 2 * args.rope_head_dim
+    rope = args.key[..., own:end].contiguous().view(args.query.dtype)
+    scales = args.key[..., end:].contiguous().view(torch.float32)
+    plain = torch.stack([args.key[..., d].float() * scales[..., d // args.tile_size] for d in range(own)], -1)
     return npu_sparse_flash_attention(
-        query[..., :own].contiguous(),
+        args.query[..., :own].contiguous(),
         plain,
         plain,
-        sparse_indices,
-        scale_value,
-        block_table=block_table,
-        actual_seq_lengths_query=actual_seq_lengths_query,
-        actual_seq_lengths_kv=actual_seq_lengths_kv,
-        query_rope=query[..., own:].contiguous(),
+        args.sparse_indices,
+        args.scale_value,
+        block_table=args.block_table,
+        actual_seq_lengths_query=args.actual_seq_lengths_query,
+        actual_seq_lengths_kv=args.actual_seq_lengths_kv,
+        query_rope=args.query[..., own:].contiguous(),
         key_rope=rope,
-        sparse_block_size=sparse_block_size,
-        layout_query=layout_query,
-        layout_kv=layout_kv,
-        sparse_mode=sparse_mode,
+        sparse_block_size=args.sparse_block_size,
+        layout_query=args.layout_query,
+        layout_kv=args.layout_kv,
+        sparse_mode=args.sparse_mode,
     )[0]
 
 
-def npu_block_sparse_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    block_sparse_mask: Tensor,
-    block_shape: Sequence[int],
-    *,
-    q_input_layout: str = "TND",
-    kv_input_layout: str = "TND",
-    num_key_value_heads: int = 1,
-    scale_value: float = 0.0,
-    inner_precise: int = 1,
-    actual_seq_lengths: Sequence[int] | None = None,
-    actual_seq_lengths_kv: Sequence[int] | None = None,
-    softmax_lse_flag: int | None = 0,
-) -> tuple[Tensor, Tensor]:
-    q, k, v = (wide(each) for each in (query, key, value))
+@by_schema
+def npu_block_sparse_attention(args: Arguments) -> tuple[Tensor, Tensor]:
+    q, k, v = (wide(each) for each in (args.query, args.key, args.value))
     out, logarithm = np.zeros((*q.shape[:-1], v.shape[-1])), np.full((*q.shape[:-1], 1), -np.inf)
-    lengths = (actual_seq_lengths, actual_seq_lengths_kv)
-    for at, places in _paired(query, key, block_sparse_mask, block_shape, q_input_layout, *lengths):
+    lengths = (args.actual_seq_lengths, args.actual_seq_lengths_kv)
+    for at, places in _paired(
+        args.query, args.key, args.block_sparse_mask, args.block_shape, args.q_input_layout, *lengths
+    ):
         gathered = [np.array([each[place] for place in places]).reshape(-1, each.shape[-1]) for each in (k, v)]
-        out[at], highest, total = attend(q[at], *gathered, scale_value)
+        out[at], highest, total = attend(q[at], *gathered, args.scale_value)
         logarithm[at] = highest + np.log(total) if total else -np.inf
-    return like(out, query), single(logarithm)
+    return like(out, args.query), single(logarithm)
 
 
-def npu_block_sparse_attention_backward(
-    d_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_out: Tensor,
-    softmax_lse: Tensor,
-    block_sparse_mask: Tensor,
-    block_shape: Sequence[int] | None,
-    actual_seq_lengths: Sequence[int] | None,
-    actual_seq_lengths_kv: Sequence[int] | None,
-    q_input_layout: str,
-    kv_input_layout: str,
-    num_key_value_heads: int,
-    scale_value: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v, arriving, out, logarithm = (wide(each) for each in (query, key, value, d_out, attention_out, softmax_lse))
+@by_schema
+def npu_block_sparse_attention_backward(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v, arriving, out, logarithm = (
+        wide(each) for each in (args.query, args.key, args.value, args.d_out, args.attention_out, args.softmax_lse)
+    )
     of_q, of_k, of_v = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
-    lengths = (actual_seq_lengths, actual_seq_lengths_kv)
-    for at, places in _paired(query, key, block_sparse_mask, block_shape or [128, 128], q_input_layout, *lengths):
+    lengths = (args.actual_seq_lengths, args.actual_seq_lengths_kv)
+    for at, places in _paired(
+        args.query, args.key, args.block_sparse_mask, args.block_shape or [128, 128], args.q_input_layout, *lengths
+    ):
         keys, values = (np.array([each[place] for place in places]).reshape(-1, each.shape[-1]) for each in (k, v))
-        weights = np.exp(keys @ q[at] * scale_value - logarithm[at])
-        of_q[at], more_k, more_v = gradients(q[at], keys, values, scale_value, weights, out[at], arriving[at])
+        weights = np.exp(keys @ q[at] * args.scale_value - logarithm[at])
+        of_q[at], more_k, more_v = gradients(q[at], keys, values, args.scale_value, weights, out[at], arriving[at])
         for place, of_key, of_value in zip(places, more_k, more_v, strict=True):
             of_k[place] += of_key
             of_v[place] += of_value
-    return like(of_q, query), like(of_k, key), like(of_v, value)
+    return like(of_q, args.query), like(of_k, args.key), like(of_v, args.value)
 
 
-def npu_fused_floyd_attention(
-    query_ik: Tensor,
-    key_ij: Tensor,
-    value_ij: Tensor,
-    key_jk: Tensor,
-    value_jk: Tensor,
-    *,
-    atten_mask: Tensor | None = None,
-    scale_value: float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor]:
-    q, k1, v1, k2, v2 = (wide(each) for each in (query_ik, key_ij, value_ij, key_jk, value_jk))
+@by_schema
+def npu_fused_floyd_attention(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    q, k1, v1, k2, v2 = (wide(each) for each in (args.query_ik, args.key_ij, args.value_ij, args.key_jk, args.value_jk))
     out, maximum, total = np.zeros_like(q), np.zeros((*q.shape[:-1], 8)), np.zeros((*q.shape[:-1], 8))
-    for b, h, i, k, seen in _paths(q, k1, atten_mask):
+    for b, h, i, k, seen in _paths(q, k1, args.atten_mask):
         keys, values = k1[b, h, i, seen] + k2[b, h, seen, k], v1[b, h, i, seen] + v2[b, h, seen, k]
-        out[b, h, i, k], maximum[b, h, i, k], total[b, h, i, k] = attend(q[b, h, i, k], keys, values, scale_value)
-    return single(maximum), single(total), like(out, query_ik)
+        out[b, h, i, k], maximum[b, h, i, k], total[b, h, i, k] = attend(q[b, h, i, k], keys, values, args.scale_value)
+    return single(maximum), single(total), like(out, args.query_ik)
 
 
-def npu_fused_floyd_attention_backward(
-    grad_output: Tensor,
-    query_ik: Tensor,
-    key_ij: Tensor,
-    value_ij: Tensor,
-    key_jk: Tensor,
-    value_jk: Tensor,
-    attention_out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    *,
-    atten_mask: Tensor | None = None,
-    scale_value: float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    q, k1, v1, k2, v2 = arrays = [wide(each) for each in (query_ik, key_ij, value_ij, key_jk, value_jk)]
+@by_schema
+def npu_fused_floyd_attention_backward(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    q, k1, v1, k2, v2 = arrays = [
+        wide(each) for each in (args.query_ik, args.key_ij, args.value_ij, args.key_jk, args.value_jk)
+    ]
     of_q, of_k1, of_v1, of_k2, of_v2 = found = [np.zeros_like(each) for each in arrays]
-    arriving, out, maximum, total = (wide(each) for each in (grad_output, attention_out, softmax_max, softmax_sum))
-    for b, h, i, k, seen in _paths(q, k1, atten_mask):
+    arriving, out, maximum, total = (
+        wide(each) for each in (args.grad_output, args.attention_out, args.softmax_max, args.softmax_sum)
+    )
+    for b, h, i, k, seen in _paths(q, k1, args.atten_mask):
         at = (b, h, i, k)
         keys, values = k1[b, h, i, seen] + k2[b, h, seen, k], v1[b, h, i, seen] + v2[b, h, seen, k]
-        weights = np.exp(keys @ q[at] * scale_value - maximum[(*at, 0)]) / (total[(*at, 0)] or 1.0)
-        of_q[at], more_k, more_v = gradients(q[at], keys, values, scale_value, weights, out[at], arriving[at])
+        weights = np.exp(keys @ q[at] * args.scale_value - maximum[(*at, 0)]) / (total[(*at, 0)] or 1.0)
+        of_q[at], more_k, more_v = gradients(q[at], keys, values, args.scale_value, weights, out[at], arriving[at])
         of_k1[b, h, i, seen] += more_k
         of_k2[b, h, seen, k] += more_k
         of_v1[b, h, i, seen] += more_v
         of_v2[b, h, seen, k] += more_v
-    given = (query_ik, key_ij, value_ij, key_jk, value_jk)
+    given = (args.query_ik, args.key_ij, args.value_ij, args.key_jk, args.value_jk)
     of_query, *rest = (like(array, tensor) for array, tensor in zip(found, given, strict=True))
     return of_query, rest[0], rest[1], rest[2], rest[3]
 
 
-def npu_ring_attention_update(
-    prev_attn_out: Tensor,
-    prev_softmax_max: Tensor,
-    prev_softmax_sum: Tensor,
-    cur_attn_out: Tensor,
-    cur_softmax_max: Tensor,
-    cur_softmax_sum: Tensor,
-    *,
-    actual_seq_qlen: Tensor | None = None,
-    input_layout: str = "SBH",
-    input_softmax_layout: str = "",
-) -> tuple[Tensor, Tensor, Tensor]:
-    m1, s1, m2, s2 = (wide(e) for e in (prev_softmax_max, prev_softmax_sum, cur_softmax_max, cur_softmax_sum))
+@by_schema
+def npu_ring_attention_update(args: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    m1, s1, m2, s2 = (
+        wide(e) for e in (args.prev_softmax_max, args.prev_softmax_sum, args.cur_softmax_max, args.cur_softmax_sum)
+    )
     highest = np.maximum(m1, m2)
     total = s1 * np.exp(m1 - highest) + s2 * np.exp(m2 - highest)
-    a1, a2 = wide(prev_attn_out), wide(cur_attn_out)
+    a1, a2 = wide(args.prev_attn_out), wide(args.cur_attn_out)
     f1, f2 = s1 * np.exp(m1 - highest) / total, s2 * np.exp(m2 - highest) / total
     out = np.zeros_like(a1)
-    if input_layout == "SBH":
+    if args.input_layout == "SBH":
         heads = m1.shape[1]
         width = a1.shape[2] // heads
         for s, b, column in np.ndindex(*a1.shape):
             at = (b, column // width, s, 0)
             out[s, b, column] = a1[s, b, column] * f1[at] + a2[s, b, column] * f2[at]
-        return like(out, prev_attn_out), single(highest), single(total)
+        return like(out, args.prev_attn_out), single(highest), single(total)
     tokens, heads, _ = a1.shape
     where = {(t, n): (t, n, 0) for t in range(tokens) for n in range(heads)}
-    if input_softmax_layout != "TND":
-        assert actual_seq_qlen is not None
-        for rows in ends_to_ranges(actual_seq_qlen):
+    if args.input_softmax_layout != "TND":
+        assert args.actual_seq_qlen is not None
+        for rows in ends_to_ranges(args.actual_seq_qlen):
             for t in rows:
                 for n in range(heads):
                     flat = rows.start * heads + n * len(rows) + t - rows.start
                     where[t, n] = (flat // heads, flat % heads, 0)
     for (t, n), at in where.items():
         out[t, n] = a1[t, n] * f1[at] + a2[t, n] * f2[at]
-    return like(out, prev_attn_out), single(highest), single(total)
+    return like(out, args.prev_attn_out), single(highest), single(total)
 
 
 def _roped(tensor: Tensor, rope: Tensor | None) -> Array:

@@ -8,26 +8,21 @@ import numpy as np
 from torch import Tensor
 
 from tests.support.cann.operators.box_numbers import like, numbers
+from tests.support.cann.operators.by_schema import Arguments, by_schema
 
 Box = Any
 
 
-def npu_rotated_overlaps(self: Tensor, query_boxes: Tensor, trans: bool = False) -> Tensor:
-    return like(turned_common(self, query_boxes, trans)[0], self)
+@by_schema
+def npu_rotated_overlaps(args: Arguments) -> Tensor:
+    return like(turned_common(args.self, args.query_boxes, args.trans)[0], args.self)
 
 
-def npu_rotated_iou(
-    self: Tensor,
-    query_boxes: Tensor,
-    trans: bool = False,
-    mode: int = 0,
-    is_cross: bool = True,
-    v_threshold: float = 0.0,
-    e_threshold: float = 0.0,
-) -> Tensor:
-    common, one, other = turned_common(self, query_boxes, trans)
-    found = common / (np.broadcast_to(one, common.shape) if mode else one + other - common)
-    return like(found if is_cross else np.stack([np.diag(each) for each in found]), self)
+@by_schema
+def npu_rotated_iou(args: Arguments) -> Tensor:
+    common, one, other = turned_common(args.self, args.query_boxes, args.trans)
+    found = common / (np.broadcast_to(one, common.shape) if args.mode else one + other - common)
+    return like(found if args.is_cross else np.stack([np.diag(each) for each in found]), args.self)
 
 
 def turned_common(self: Tensor, query_boxes: Tensor, trans: bool) -> tuple[Any, Any, Any]:

@@ -229,7 +229,7 @@ def _has_body(definition: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a tensor comes from: an output of a node by its name, or a parameter or input of the graph."""
+    """Source of a tensor: an output of a node by its name, or a parameter or input of the graph."""
 
     name: str
     slot: int = 0

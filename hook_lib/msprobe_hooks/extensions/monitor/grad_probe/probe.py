@@ -154,7 +154,7 @@ class GradientProbe(ABC):
 
 @dataclass(frozen=True, slots=True)
 class GradientRow:
-    """What a summary says of one gradient.
+    """Row of a summary on one gradient.
 
     ``norm`` is the 2-norm. ``shares`` are the fractions of elements in each interval between the bounds and of those
     that are 0, at level L2; ``md5``, of the elements as float32, at level L0.

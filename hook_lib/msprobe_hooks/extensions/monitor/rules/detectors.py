@@ -25,7 +25,7 @@ class Detector(Protocol):
 
 
 class Rule(Protocol):
-    """What a series must keep to."""
+    """Requirement on a series."""
 
     #: What policies and reports call it.
     name: ClassVar[str]

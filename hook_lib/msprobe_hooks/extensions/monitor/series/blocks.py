@@ -81,7 +81,7 @@ class Endings:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a run's files hold.
+    """Contents of a run's files.
 
     ``rows`` are the tensors in the order computed, with how many rows they have; ``parts`` the files of each task in
     the order written, ``statistics`` what any of them has, in the order of the first; ``notes`` sentences on what was

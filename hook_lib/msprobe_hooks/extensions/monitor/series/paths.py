@@ -57,7 +57,7 @@ _FILE = re.compile(r"(?P<task>[A-Za-z][A-Za-z0-9_]*?)_(?:step)?(?P<first>[0-9]+)
 
 
 class FileName(NamedTuple):
-    """What a file of series is named by: its task (Monitor V2: monitor), and the steps it is for."""
+    """Name of a file of series: its task (Monitor V2: monitor), and the steps it is for."""
 
     task: str
     first: int

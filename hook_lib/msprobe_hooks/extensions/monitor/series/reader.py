@@ -104,7 +104,7 @@ _FORMATS: dict[str, Callable[[Path, str], Part]] = {".csv": CsvPart, ".parquet":
 
 @dataclass(frozen=True, slots=True, order=True)
 class SeriesKey:
-    """What names a series within a rank's run."""
+    """Identity of a series within a rank's run."""
 
     task: str
     vpp_stage: int

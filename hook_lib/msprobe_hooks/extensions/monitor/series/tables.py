@@ -73,7 +73,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 class Watched(NamedTuple):
-    """What is watched, apart from its statistics: a tensor of a module's call, or of a parameter."""
+    """Watched object, apart from its statistics: a tensor of a module's call, or of a parameter."""
 
     task: str
     vpp_stage: int

@@ -181,7 +181,7 @@ def times(key: str, value: object) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """Which collectives are watched: those whose stack matches one of the patterns; none means all."""
+    """Selection of watched collectives: those whose stack matches one of the patterns; none means all."""
 
     codelines: tuple[str, ...] = ()
     before: bool = False
@@ -198,7 +198,7 @@ class Alerts:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is watched, and when; without ``targets`` everything is.
+    """Selection of what is watched, and when; without ``targets`` everything is.
 
     ``appends_to`` are the times between which the folder was started that is gone on with.
     """

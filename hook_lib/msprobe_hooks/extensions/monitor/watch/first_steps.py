@@ -26,7 +26,7 @@ _PATTERNS = tuple(
 
 
 class Side(NamedTuple):
-    """What watches a field of a target, and where it is found in a run: its task, and its name behind the module's."""
+    """Watcher of a field of a target, and its place in a run: its task, and its name behind the module's."""
 
     what: str
     task: str

@@ -68,7 +68,7 @@ def measure(
 
 
 class OptimizerState(Protocol):
-    """What an optimizer knows of parameters of the model."""
+    """State of an optimizer on parameters of the model."""
 
     def stepped(self, weights: Iterable[Weight]) -> list[Weight]:
         """Return the parameters that it steps."""

@@ -38,7 +38,7 @@ _log = logging.getLogger("msprobe_hooks")
 
 
 class Meter(Protocol):
-    """What computes statistics of a framework's tensors."""
+    """Computation of statistics of a framework's tensors."""
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -350,7 +350,7 @@ def _ignored() -> None:
 
 
 class Errors(Counter[str]):
-    """How often something could not be monitored, by what that is."""
+    """Number of failures of monitoring, by what could not be monitored."""
 
     def note(self, where: str, error: BaseException) -> None:
         """Count what went wrong, and log it the first time."""

@@ -9,7 +9,6 @@ function runNotes() {
   return page.runs.flatMap((run, place) => run.notes.map((note) => (page.runs.length > 1 ? `${place + 1}: ${note}` : note)));
 }
 
-/* A call of a live check has no dump: what runs it again is the training. */
 function rerunTitle(row) {
-  return page.runs[columnsOf.run[row]].settings.mode === "live" ? "Run the training again" : "Run this record alone";
+  return page.runs[columnsOf.run[row]].rerunTitle;
 }

@@ -1,27 +1,23 @@
-"""Notes in the head of a page, on a run that judged something else than the records of a dump."""
+"""Notes on a check of a running training in the head of its page."""
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final
 
 from msprobe_hooks.dump.paths import step_rank
 from msprobe_hooks.messages import counted
 from pytest_msprobe.journal.journal import Journal
-from pytest_msprobe.journal.shards import WholeRun
+from pytest_msprobe.reports.check_page.rows import AboutRun
 
 
-def notes_of(run: WholeRun) -> list[str]:
-    """Return the sentences on a run, by its kind."""
-    notes = _NOTES.get(run.journal.header.settings.get("mode", ""))
-    return [] if notes is None else notes(run.journal)
+def about_run(journal: Journal) -> AboutRun | None:
+    """Return what the page says of a live check: what runs one of its calls again is the training."""
+    if journal.header.settings.get("mode") != "live":
+        return None
+    return AboutRun(_notes(journal), "Run the training again")
 
 
-def _of_live(journal: Journal) -> list[str]:
+def _notes(journal: Journal) -> list[str]:
     """Return what a live check judged, and what it left out."""
     outcomes = Counter(entry.outcome for entry in journal.entries.values())
     skipped = outcomes["skip"]
@@ -40,15 +36,3 @@ def _steps(journal: Journal) -> str:
     if len(steps) < 2:
         return f"step {steps[0]}" if steps else "no step"
     return f"{len(steps)} steps, {steps[0]} to {steps[-1]}"
-
-
-def _of_monitor(journal: Journal) -> list[str]:
-    """Return how to get the page with the curves of a monitored run."""
-    folders = {str(Path(file).parent) for file in journal.header.dumps}
-    if not folders:
-        return []
-    command = shlex.join(["pytest", f"--msprobe-monitor={os.path.commonpath(folders)}", "--msprobe-html=curves.html"])
-    return [f"These are the tests of a monitored run. The page with its curves: {command}"]
-
-
-_NOTES: Final[Mapping[str, Callable[[Journal], list[str]]]] = {"live": _of_live, "monitor": _of_monitor}

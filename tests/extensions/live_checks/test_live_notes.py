@@ -1,4 +1,4 @@
-"""The page of runs of several steps, and of runs of other kinds."""
+"""The page of a live check, whose records are of several steps."""
 
 from __future__ import annotations
 
@@ -33,27 +33,17 @@ def judged(step: int, margin: float, name: str = "Torch.mul.0.forward") -> Entry
     return Entry(f"step{step}/rank::{name}", result.outcome, result)
 
 
-def test_a_monitored_run_leads_to_the_page_of_its_curves(tmp_path: Path) -> None:
-    files = {f"/data/my runs/a/{name}_0-99.csv": "1" for name in ("actv", "grad_reduced")}
-    header = Header(dumps=files, settings={"mode": "monitor"}, root="/data")
-    entry = Entry("my runs/a/actv_0-99.csv::actv/.input/norm", "pass", make_judged("actv/.input/norm", "pass"))
-    notes = page_data(write_page(tmp_path, [entry], header))["runs"][0]["notes"]
-    assert len(notes) == 1
-    assert notes[0].endswith("pytest '--msprobe-monitor=/data/my runs/a' --msprobe-html=curves.html")
-
-
-def test_a_check_of_a_dump_has_no_notes(tmp_path: Path) -> None:
-    header = Header(dumps={"/data/dump.json": "1"}, settings={"mode": "check"}, root="/data")
-    entry = Entry("dump.json::Torch.mul.0.forward", "pass", make_judged("Torch.mul.0.forward", "pass"))
-    assert page_data(write_page(tmp_path, [entry], header))["runs"][0]["notes"] == []
-
-
 def test_a_live_check_that_was_cut_short_does_not_know_what_it_left_out(tmp_path: Path) -> None:
-    notes = page_data(write_page(tmp_path, [judged(4, 0.5)], LIVE))["runs"][0]["notes"]
-    assert notes == [
+    (run,) = page_data(write_page(tmp_path, [judged(4, 0.5)], LIVE))["runs"]
+    assert run["notes"] == [
         "Judged while the training ran: 1 result of step 4.",
         "The check did not come to its end: what it left out is not known.",
     ]
+
+
+def test_the_training_runs_a_call_of_a_live_check_again(tmp_path: Path) -> None:
+    (run,) = page_data(write_page(tmp_path, [judged(4, 0.5)], LIVE, waiting=2))["runs"]
+    assert run["rerunTitle"] == "Run the training again"
 
 
 @pytest.mark.slow

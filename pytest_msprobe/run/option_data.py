@@ -1,0 +1,53 @@
+"""Options as data: what pytest's parser needs of each, without the modules that declare them.
+
+Options are declared as fields (`run.option_fields`), and modes with their flags. What the parser needs of them is also
+in files called ``options.json``, one of the core and one of each extension that has options: a start of pytest reads
+these alone. A test compares them, and ``python tests/run/test_option_data.py`` writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from pytest_msprobe.run.option_groups import option_group
+
+FILE = "options.json"
+PACKAGE = Path(__file__).parents[1]
+
+#: The ``name`` and ``help`` of an option or setting; ``group``, ``metavar``, ``repeat`` and ``kind`` where it has them.
+Row: TypeAlias = Mapping[str, Any]
+
+
+def add_written(parser: pytest.Parser, is_off: Callable[[str], bool]) -> None:
+    """Add the options of the core, and of each extension that is there and not turned off."""
+    add_rows(parser, json.loads((PACKAGE / FILE).read_bytes()))
+    for file in sorted(PACKAGE.glob(f"extensions/*/{FILE}")):
+        if not is_off(file.parent.name):
+            add_rows(parser, json.loads(file.read_bytes()))
+
+
+def add_rows(parser: pytest.Parser, rows: Iterable[Row], default: pytest.OptionGroup | None = None) -> None:
+    """Add options to the groups that they name, or to a default one; and settings."""
+    for row in rows:
+        name, meaning, metavar = row["name"], row["help"], row.get("metavar")
+        if not name.startswith("--"):
+            parser.addini(name, meaning, type=_ini_type(row.get("kind", "string")), default=None)
+            continue
+        group = option_group(parser, row["group"]) if "group" in row else default
+        assert group is not None
+        if metavar is None:
+            group.addoption(name, action="store_true", help=meaning)
+        elif row.get("repeat"):
+            group.addoption(name, metavar=metavar, action="append", default=[], help=meaning)
+        else:
+            group.addoption(name, metavar=metavar, help=meaning)
+
+
+def _ini_type(kind: str) -> Any:
+    """Return the type of a key: without that of a number, pytest 9 reads none of TOML; before 8.4 it has none."""
+    return None if kind in ("int", "float") and pytest.version_tuple < (8, 4) else kind

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.support.fixtures.replays import default_policy, recorded
+
+__all__ = ["default_policy", "recorded"]
