@@ -11,7 +11,7 @@ import torch
 
 from msprobe_hooks.extensions.monitor.watch.batched_statistics import Meter
 from msprobe_hooks.extensions.monitor.watch.config import STATISTICS
-from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import measure
+from msprobe_hooks.extensions.monitor.watch.host_statistics import measure
 
 
 @pytest.mark.parametrize(
