@@ -153,7 +153,7 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
     directions = 2 if differentiates else 1
     blocks = op_info(name).blocks
     assert blocks is not None
-    share = 1 if blocks.products else _LESS
+    share = 1 if blocks.is_product else _LESS
     if (sum(sizes.values()) + result) * directions <= above * blocks.whole_times / share:
         return None
     block = _BLOCK // share

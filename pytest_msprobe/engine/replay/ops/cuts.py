@@ -67,13 +67,13 @@ Rule: TypeAlias = Callable[[Given], Iterator[Cut]]
 class Blocks:
     """How a large call of an operation is cut: its rule, and its parameters' names in order, separated by blanks.
 
-    ``products`` says that it sums products, of matrices or in windows; ``in_place`` that it may write its result to
+    ``is_product`` says that it sums products, of matrices or in windows; ``in_place`` that it may write its result to
     its input. It stays whole up to ``whole_times`` as many bytes as other operations of its kind.
     """
 
     rule: Rule
     parameters: str
-    products: bool = False
+    is_product: bool = False
     in_place: bool = False
     whole_times: int = 1
 

@@ -13,9 +13,9 @@ from pytest_msprobe.engine.replay.random_apis import attention_dropout, probabil
 _LOSS = "input target weight size_average ignore_index reduce reduction"
 
 ROWS: Rows = (
-    ("linear", OpInfo(blocks=Blocks(cuts.linear, "input weight bias", products=True))),
+    ("linear", OpInfo(blocks=Blocks(cuts.linear, "input weight bias", is_product=True))),
     *(
-        (name, OpInfo(blocks=Blocks(cuts.convolution(name), " ".join(parameters), products=True)))
+        (name, OpInfo(blocks=Blocks(cuts.convolution(name), " ".join(parameters), is_product=True)))
         for name, parameters in PARAMETERS.items()
     ),
     # Normalizations, some of which write to running statistics.
@@ -52,7 +52,7 @@ ROWS: Rows = (
             blocks=Blocks(
                 cuts.heads,
                 "query key value attn_mask dropout_p is_causal scale enable_gqa",
-                products=True,
+                is_product=True,
                 whole_times=4,
             ),
         ),

@@ -1,4 +1,4 @@
-"""Rows of operations that compute element by element, cast or copy, and of sizes and dtypes that calls ask about."""
+"""Rows of operations that compute element by element, cast, copy, or make a tensor of sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_msprobe.engine.replay.ops.cuts import Blocks, alike, elementwise
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
 
 _BLOCKS = Blocks(elementwise, "input other third")
-# The last ones write where their second argument, ``inplace``, asks for it.
+# Relu and silu write where their second argument, ``inplace``, asks for it.
 _IN_PLACE = Blocks(elementwise, "input other", in_place=True)
 _DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
 
