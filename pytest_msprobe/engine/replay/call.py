@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_hooks.dump.reader import Dump
@@ -61,3 +63,10 @@ def read_call(dump: Dump, forward_name: str, *, with_backward: bool = True) -> C
         backward=dump.backward(name.backward) if with_backward and name.backward in dump.records else None,
         tensor_folder=dump.tensor_folder,
     )
+
+
+def argument_of(args: Sequence[Any], kwargs: Mapping[str, Any], position: int, *names: str) -> Any:
+    """Return the argument at a position or under the first of its names; None where it was not given."""
+    if position < len(args):
+        return args[position]
+    return next((kwargs[name] for name in names if name in kwargs), None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import torch
+
 from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.dump.schema import tensors_of
+from msprobe_hooks.dump.schema import ForwardRecord, tensors_of
 from pytest_msprobe.devices.accelerator import Accelerator, launching
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.framework_names import PYTORCH
@@ -23,7 +25,6 @@ from pytest_msprobe.engine.replay.calls.arguments import (
     has_tensor_files,
     tensor_source,
 )
-from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
@@ -36,8 +37,11 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import require_memory
 from pytest_msprobe.engine.replay.trials.trial import Trial, on_target
+from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+_AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
 
 _Result = TypeVar("_Result")
 
@@ -347,3 +351,17 @@ class DirectionCheck:
     recorded: Recorded | None
     extras: dict[str, Any] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
+
+
+def recorded_autocast(record: ForwardRecord, inputs: Iterable[torch.dtype]) -> torch.dtype | None:
+    """Return the dtype of the autocast region that a call was recorded in, None where it needs none.
+
+    Floats of several widths, or a float output of another width than the inputs, occur where autocast chose.
+    """
+    floats = {dtype for dtype in inputs if dtype.is_floating_point}
+    first = next(iter(tensors_of(record.output)), None)
+    if first is not None and dtype_named(first.dtype).is_floating_point:
+        floats.add(dtype_named(first.dtype))
+    if len(floats) < 2:
+        return None
+    return next((dtype for dtype in _AUTOCAST_DTYPES if dtype in floats), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.engine.replay.partition import plan
+from pytest_msprobe.engine.replay import partition
 from pytest_msprobe.engine.values import system_memory
 from tests.support.dumps.dump_files import forward, tensor, value
 from tests.support.runs import Checked
@@ -26,7 +26,7 @@ def checked(
     usage.write_text("0")
     monkeypatch.setattr(system_memory, "_CGROUP_LIMIT", limit)
     monkeypatch.setattr(system_memory, "_CGROUP_USAGE", usage)
-    monkeypatch.setattr(plan, "_BLOCK", MIB)
+    monkeypatch.setattr(partition, "_BLOCK", MIB)
     given = tensor(4096, 3072)
     index = tensor(4096, 3072, dtype="int64", low=0, high=3071)
     sort = forward(given, value(-1), output=[given, index])

@@ -24,8 +24,8 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.mutated_arguments import require_one_place_each
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
 from pytest_msprobe.engine.replay.judging.run_outputs import memory_of
-from pytest_msprobe.engine.replay.partition.plan import Plan, cuts_of, plan_of_call
-from pytest_msprobe.engine.replay.partition.rules import Cut
+from pytest_msprobe.engine.replay.ops.cuts import Cut
+from pytest_msprobe.engine.replay.partition import Plan, cuts_of, plan_of_call
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial, Tensors, blocks
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import admit_whole, recorded_bytes

@@ -15,7 +15,6 @@ from torch.autograd.graph import _engine_run_backward
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
-from pytest_msprobe.engine.replay.calls.custom_backward import custom_backward
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
@@ -73,7 +72,7 @@ class Run:
     @property
     def own_backward(self) -> str:
         """The name of a backward in its graph that is not one of torch's; empty where there is none."""
-        return self._own_backward or custom_backward(self.results)
+        return self._own_backward or _custom_backward(self.results)
 
     def let_go_of_graph(self, convert: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach) -> None:
         """Keep of the output what ``convert`` makes of its tensors, and the name of its own backward."""
@@ -347,3 +346,18 @@ class _DefaultDtype(contextlib.AbstractContextManager[None]):
     def __exit__(self, *_: object) -> None:
         if self._former is not self._dtype:
             torch.set_default_dtype(self._former)
+
+
+def _custom_backward(results: Any) -> str:
+    """Return the name of a backward that is not torch's and that gradients of results pass; empty without one."""
+    waiting: list[Any] = [tensor.grad_fn for _, tensor in tensors_with_paths(results) if tensor.grad_fn is not None]
+    visited = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        # A custom operator's backward (torch.library.register_autograd) is such a function too.
+        if isinstance(node, torch.autograd.function.BackwardCFunction) or type(node).__name__ == "CppFunction":
+            return str(node.name()).removeprefix("GeneratedBackwardFor_").removesuffix("Backward")
+        successors = {successor for successor, _ in node.next_functions if successor is not None} - visited
+        visited |= successors
+        waiting += successors
+    return ""

@@ -36,7 +36,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import (
     present,
     rows_of,
 )
-from pytest_msprobe.engine.replay.linalg.canonical_factors import nondifferentiable_reason
+from pytest_msprobe.engine.replay.ops.canonical_factors import nondifferentiable_reason
 from pytest_msprobe.engine.replay.ops.op_info import accept_implementation_defined, op_info
 from pytest_msprobe.engine.replay.ops.open_elements import accept_open_elements
 from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, gradients_of_ranked

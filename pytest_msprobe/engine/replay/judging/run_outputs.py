@@ -15,7 +15,7 @@ from msprobe_standards import amplification, in_parts
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, judged_memory
 from pytest_msprobe.engine.replay.calls.side import Run
-from pytest_msprobe.engine.replay.linalg.canonical_factors import aligned
+from pytest_msprobe.engine.replay.ops.canonical_factors import aligned
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.valid_rows import cut, defined_rows
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded, RecordedOutputs

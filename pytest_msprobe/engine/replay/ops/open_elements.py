@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.ops.call_arguments import argument_of
+from pytest_msprobe.engine.replay.call import argument_of
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 
 Find: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any], Tensor], "Tensor | None"]

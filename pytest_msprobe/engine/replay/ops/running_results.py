@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.ops.call_arguments import argument_of
+from pytest_msprobe.engine.replay.call import argument_of
 
 # docs/standards-reference.md, "Where the constants come from".
 _AT_ONCE = 64.0

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.ops.call_arguments import argument_of
+from pytest_msprobe.engine.replay.call import argument_of
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 
 #: The place in the flattened result that each written value goes to, in the shape of the values; None where the call

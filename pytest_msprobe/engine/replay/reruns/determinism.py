@@ -12,8 +12,8 @@ from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
-from pytest_msprobe.engine.replay.partition.plan import cuts_of
-from pytest_msprobe.engine.replay.partition.rules import Cut, block_of
+from pytest_msprobe.engine.replay.ops.cuts import Cut, block_of
+from pytest_msprobe.engine.replay.partition import cuts_of
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UndefinedProperty
 from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput, Variation
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial

@@ -10,8 +10,8 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run
-from pytest_msprobe.engine.replay.partition.plan import Plan, divisor_of
-from pytest_msprobe.engine.replay.partition.rules import Cut, block_of
+from pytest_msprobe.engine.replay.ops.cuts import Cut, block_of
+from pytest_msprobe.engine.replay.partition import Plan, arguments_of_block, divisor_of
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
 #: Results of a block by the path under which they are judged.
@@ -23,7 +23,7 @@ class BlockTrial(Trial):
 
     def __init__(self, whole: Trial, cut: Cut, start: int, size: int, direction: Direction) -> None:
         subject = whole.subject
-        arguments = cut.arguments(subject.arguments, start, size)
+        arguments = arguments_of_block(cut, subject.arguments, start, size)
         is_forward = direction == "forward"
         super().__init__(
             replace(subject, arguments=arguments, grad_outputs=None if is_forward else subject.grad_outputs),

@@ -10,7 +10,7 @@ from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Framework
-from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
+from pytest_msprobe.engine.replay.partition import RAISED_ABOVE
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.strategies import StrategyRegistry
 from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_once

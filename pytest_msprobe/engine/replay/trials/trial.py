@@ -17,9 +17,9 @@ from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE
-from pytest_msprobe.engine.replay.linalg.canonical_factors import turned
+from pytest_msprobe.engine.replay.ops.canonical_factors import turned
 from pytest_msprobe.engine.replay.ops.op_info import op_info, random_property
-from pytest_msprobe.engine.replay.partition.plan import cuts_of
+from pytest_msprobe.engine.replay.partition import cuts_of
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
 from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, fits_perturbed_runs, perturbed_side
 from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for

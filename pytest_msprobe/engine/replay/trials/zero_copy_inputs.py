@@ -14,7 +14,7 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import Subject
 from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE, is_large
-from pytest_msprobe.engine.replay.partition.plan import cuts_of
+from pytest_msprobe.engine.replay.partition import cuts_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.strides import memory_size

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.engine.replay.inputs.constraints import placed
+from pytest_msprobe.engine.replay.inputs.constraints.indices import within
 from pytest_msprobe.engine.replay.ops import open_elements
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Selection
@@ -198,7 +198,7 @@ def npu_indexing(
     return _into(out, self[tuple(of_dim(i) for i in range(len(begin)))])
 
 
-@golden("Aten.npu_gather_backward", OpInfo(constraint=placed.within(3, "index", 1, "self_size", 2)))
+@golden("Aten.npu_gather_backward", OpInfo(constraint=within(3, "index", 1, "self_size", 2)))
 def npu_gather_backward(grad: Tensor, self_size: Sequence[int], dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
     """Return the gradient of ``torch.gather``: that of each picked element added up where it was, (self_size).
 
@@ -207,14 +207,14 @@ def npu_gather_backward(grad: Tensor, self_size: Sequence[int], dim: int, index:
     return grad.new_zeros(list(self_size)).scatter_add(dim, index.long(), grad)
 
 
-@golden("Aten.npu_gather_sparse_index_backward", OpInfo(constraint=placed.within(2, "index", 1, "self_sizes")))
+@golden("Aten.npu_gather_sparse_index_backward", OpInfo(constraint=within(2, "index", 1, "self_sizes")))
 def npu_gather_sparse_index_backward(grad: Tensor, self_sizes: Sequence[int], index: Tensor) -> Tensor:
     """Return the gradient of ``npu_gather_sparse_index``: that of each picked row added up where it was."""
     row = list(self_sizes)[1:]
     return grad.new_zeros(list(self_sizes)).index_add(0, index.long().reshape(-1), grad.reshape(-1, *row))
 
 
-@golden("Aten.npu_max_backward", OpInfo(constraint=placed.within(2, "indices", 3, "sizes", 1)))
+@golden("Aten.npu_max_backward", OpInfo(constraint=within(2, "indices", 3, "sizes", 1)))
 def npu_max_backward(grad: Tensor, dim: int, indices: Tensor, sizes: Sequence[int], keepdim: bool) -> Tensor:
     """Return the gradient of ``npu_max``: ``grad`` where the maximum was along ``dim``, 0 everywhere else, (sizes)."""
     if not sizes:
@@ -224,7 +224,7 @@ def npu_max_backward(grad: Tensor, dim: int, indices: Tensor, sizes: Sequence[in
     return grad.new_zeros(list(sizes)).scatter(dim, indices.long(), grad)
 
 
-npu_min_backward = golden("Aten.npu_min_backward", OpInfo(constraint=placed.within(2, "indices", 3, "sizes", 1)))(
+npu_min_backward = golden("Aten.npu_min_backward", OpInfo(constraint=within(2, "indices", 3, "sizes", 1)))(
     npu_max_backward
 )
 

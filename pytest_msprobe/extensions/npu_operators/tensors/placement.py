@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from msprobe_hooks.dump.effects import Effects
-from pytest_msprobe.engine.replay.inputs.constraints import placed
+from pytest_msprobe.engine.replay.inputs.constraints.indices import listed, placed_along_dim, ranges, rows_to_add
 from pytest_msprobe.engine.replay.ops import several_writers
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CHANNELS = 16
 
 
-@golden("NPU.npu_masked_fill_range", OpInfo(constraint=placed.ranges))
+@golden("NPU.npu_masked_fill_range", OpInfo(constraint=ranges))
 def npu_masked_fill_range(self: Tensor, start: Tensor, end: Tensor, value: Tensor, axis: int = -1) -> Tensor:
     """Fill from start[i, j] to end[i, j] along ``axis`` with value[i]; start and end are (ranges, rows).
 
@@ -50,7 +50,7 @@ def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:
     return F.pad(input, [width for pair in reversed(pairs) for width in pair])
 
 
-@golden("NPU.npu_scatter", OpInfo(constraint=placed.placed_along_dim))
+@golden("NPU.npu_scatter", OpInfo(constraint=placed_along_dim))
 def npu_scatter(self: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Tensor:
     """Return ``self`` with ``updates`` where ``indices`` say along ``dim``, one for each place of the other dimensions.
 
@@ -63,7 +63,7 @@ def npu_scatter(self: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Ten
     return self.scatter(dim, indices.long(), updates.to(self.dtype))
 
 
-@golden("NPU.npu_scatter_list_", OpInfo(constraint=placed.listed))
+@golden("NPU.npu_scatter_list_", OpInfo(constraint=listed))
 def npu_scatter_list_(
     self: Sequence[Tensor],
     indices: Tensor,
@@ -86,7 +86,7 @@ def npu_scatter_list_(
             target.narrow(axis, int(indices[i]), updates[i].shape[axis]).copy_(updates[i])
 
 
-@golden("NPU.npu_scatter_list", OpInfo(constraint=placed.listed))
+@golden("NPU.npu_scatter_list", OpInfo(constraint=listed))
 def npu_scatter_list(
     self: Sequence[Tensor],
     indices: Tensor,
@@ -133,14 +133,14 @@ def npu_view_copy(self: Tensor, other: Tensor, non_blocking: bool) -> Tensor:
     return self.copy_(other)
 
 
-@golden("Aten._npu_index_add_", OpInfo(constraint=placed.rows_to_add))
+@golden("Aten._npu_index_add_", OpInfo(constraint=rows_to_add))
 def _npu_index_add_(self: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Add alpha * source to the rows of self that ``index`` names; source is shaped as index and then as a row."""
     row = list(self.shape[1:])
     return self.index_add_(0, index.long().reshape(-1), source.reshape(-1, *row).to(self.dtype), alpha=alpha)
 
 
-_npu_index_add = golden("Aten._npu_index_add", OpInfo(constraint=placed.rows_to_add))(out_of_place(_npu_index_add_))
+_npu_index_add = golden("Aten._npu_index_add", OpInfo(constraint=rows_to_add))(out_of_place(_npu_index_add_))
 
 
 @golden("NPU.npu_alloc_float_status")

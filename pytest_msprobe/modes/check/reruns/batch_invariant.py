@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.partition.rules import Cut
+from pytest_msprobe.engine.replay.ops.cuts import Cut
 from pytest_msprobe.engine.replay.reruns.determinism import (
     compares_nothing,
     parts_of,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
-from pytest_msprobe.engine.replay.partition.plan import cuts_of
+from pytest_msprobe.engine.replay.partition import cuts_of
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from tests.engine.replay.blockwise.whole import assert_blocks_are_the_whole, laid_side_by_side
 

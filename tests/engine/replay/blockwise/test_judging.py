@@ -21,7 +21,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.partition.plan import plan_of_call
+from pytest_msprobe.engine.replay.partition import plan_of_call
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pytest_msprobe.engine.replay.partition.plan import Plan, cuts_of
-from pytest_msprobe.engine.replay.partition.rules import Cut
+from pytest_msprobe.engine.replay.ops.cuts import Cut
+from pytest_msprobe.engine.replay.partition import Plan, cuts_of
 from pytest_msprobe.engine.replay.trials.block_trial import blocks
 from pytest_msprobe.engine.replay.trials.trial import Trial
 

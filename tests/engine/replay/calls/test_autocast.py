@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from msprobe_hooks.dump.schema import ForwardRecord, TensorElement
-from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
+from pytest_msprobe.engine.replay.prepared_call import recorded_autocast
 
 f16, bf16, f32, f64, i64 = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pytest_msprobe.engine.replay import partition
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.partition import plan
-from pytest_msprobe.engine.replay.partition.plan import plan_of
+from pytest_msprobe.engine.replay.partition import plan_of
 
 MIB = 2**20
 
 
 @pytest.fixture(autouse=True)
 def blocks_of_64_mib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_BLOCK", 64 * MIB)
-    monkeypatch.setattr(plan, "_LESS", 8)
+    monkeypatch.setattr(partition, "_BLOCK", 64 * MIB)
+    monkeypatch.setattr(partition, "_LESS", 8)
 
 
 def given(*shapes: tuple[int, int]) -> Arguments:

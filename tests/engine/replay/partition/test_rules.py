@@ -15,7 +15,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.partition.plan import cuts_of
+from pytest_msprobe.engine.replay.partition import cuts_of
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
 from pytest_msprobe.engine.replay.trials.trial import Trial

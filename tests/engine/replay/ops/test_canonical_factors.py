@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.engine.replay.linalg.canonical_factors import (
+from pytest_msprobe.engine.replay.ops.canonical_factors import (
     Alignment,
     aligned,
     eigenvalues_in_any_order,

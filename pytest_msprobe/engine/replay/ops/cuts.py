@@ -1,4 +1,4 @@
-"""Rules that cut calls into blocks: matrix products, convolutions, losses, reductions."""
+"""Rules that cut large calls into blocks: matrix products, convolutions, losses, reductions, elementwise calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.ops.convolution_geometry import convolution_call
-from pytest_msprobe.engine.values.pytree import map_with_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +48,6 @@ class Cut:
         for start in range(0, self.length, size):
             yield start, min(size, self.length - start)
 
-    def arguments(self, arguments: Arguments, start: int, size: int) -> Arguments:
-        """Return the arguments of a block: dense parts of what is cut."""
-
-        def part(path: str, leaf: Any) -> Any:
-            dim = self.inputs.get(path)
-            return leaf if dim is None else block_of(leaf, dim, start, size)
-
-        args = map_with_paths(part, arguments.args, "args")
-        kwargs = map_with_paths(part, arguments.kwargs, "kwargs") | ({"reduction": "sum"} if self.is_reduced else {})
-        return replace(arguments, args=args, kwargs=kwargs, tied=frozenset())
-
 
 def block_of(tensor: torch.Tensor, dim: int, start: int, size: int) -> torch.Tensor:
     """Return a part of a tensor, as a view where its elements lie side by side."""
@@ -74,6 +61,21 @@ NamedArgs: TypeAlias = Mapping[str, tuple[str, Any]]
 
 #: Gives the cuts of a call.
 Rule: TypeAlias = Callable[[NamedArgs], Iterator[Cut]]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How a large call of an operation is cut: its rule, and its parameters' names in order, separated by blanks.
+
+    ``is_product`` says that it sums products, of matrices or in windows; ``in_place`` that it may write its result to
+    its input. It stays whole up to ``whole_times`` as many bytes as other operations of its kind.
+    """
+
+    rule: Rule
+    parameters: str
+    is_product: bool = False
+    in_place: bool = False
+    whole_times: int = 1
 
 
 def is_index(tensor: torch.Tensor) -> bool:
@@ -353,3 +355,48 @@ def _tensors(named_args: NamedArgs, *names: str) -> dict[str, torch.Tensor]:
 def _cut_alike(path: str, tensor: torch.Tensor, dims: Iterable[int]) -> Iterator[Cut]:
     for dim in dims:
         yield Cut(tuple(tensor.shape), dim, {path: dim})
+
+
+def elementwise(named_args: NamedArgs) -> Iterator[Cut]:
+    """Cut an elementwise operation along any dimension of its result."""
+    tensors = tensors_in(named_args)
+    shape = _broadcast_shape(*(tensor.shape for _, tensor in tensors))
+    for dim, size in enumerate(shape):
+        behind = len(shape) - dim
+        inputs = {
+            path: tensor.dim() - behind
+            for path, tensor in tensors
+            if tensor.dim() >= behind and tensor.shape[-behind] == size
+        }
+        yield Cut(shape, dim, inputs)
+
+
+def _broadcast_shape(*shapes: torch.Size) -> tuple[int, ...]:
+    """Return what shapes broadcast to; an empty one where they do not."""
+    dims = max(map(len, shapes), default=0)
+    padded = [(1,) * (dims - len(shape)) + tuple(shape) for shape in shapes]
+    distinct = [{size for size in sizes if size != 1} for sizes in zip(*padded, strict=True)]
+    return (
+        tuple(max(extents, default=1) for extents in distinct) if all(len(extents) <= 1 for extents in distinct) else ()
+    )
+
+
+def alike(named_args: NamedArgs) -> Iterator[Cut]:
+    """Cut a cast or a copy along any dimension, and what it is made like with it where that has the same shape."""
+    operand = tensor_in(named_args, "input")
+    if operand is None:
+        return
+    shape = tuple(operand[1].shape)
+    for dim in range(len(shape)):
+        yield Cut(shape, dim, {path: dim for path, tensor in tensors_in(named_args) if tensor.shape == shape})
+
+
+def columns_of_weights(named_args: NamedArgs) -> Iterator[Cut]:
+    """Cut an embedding by columns of its weights, of which each row that is read has a part in every block."""
+    index, weight = tensor_in(named_args, "input"), tensor_in(named_args, "weight")
+    if index is None or weight is None or weight[1].dim() != 2 or not is_index(index[1]):
+        return
+    if any(named_args.get(name, ("", None))[1] for name in ("max_norm", "sparse")):
+        return
+    shape = (*index[1].shape, weight[1].shape[1])
+    yield Cut(shape, len(shape) - 1, {weight[0]: 1}, is_feature=True)

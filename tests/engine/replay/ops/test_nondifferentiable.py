@@ -11,7 +11,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.function_check import check_function
-from pytest_msprobe.engine.replay.linalg.canonical_factors import equal_eigenvalues, equal_singular_values
+from pytest_msprobe.engine.replay.ops.canonical_factors import equal_eigenvalues, equal_singular_values
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason

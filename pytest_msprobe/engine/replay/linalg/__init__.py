@@ -1,1 +1,0 @@
-"""Matrix factorizations, whose factors are right up to signs, phases or order."""

@@ -1,0 +1,71 @@
+"""Rows of operations that compute element by element, cast, copy, or make a tensor of sizes."""
+
+from __future__ import annotations
+
+from pytest_msprobe.engine.replay.inputs.constraints import values
+from pytest_msprobe.engine.replay.ops import open_elements
+from pytest_msprobe.engine.replay.ops.cuts import Blocks, alike, elementwise
+from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
+
+_BLOCKS = Blocks(elementwise, "input other third")
+# Relu and silu write where their second argument, ``inplace``, asks for it.
+_IN_PLACE = Blocks(elementwise, "input other", in_place=True)
+_DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
+
+ROWS: Rows = (
+    (
+        """abs add exp gelu log maximum minimum mul neg pow reciprocal rsqrt sigmoid sqrt square sub tanh where __add__
+        __mul__ __neg__ __pow__ __radd__ __rmul__ __rsub__ __sub__""",
+        OpInfo(blocks=_BLOCKS),
+    ),
+    (
+        """abs_ add_ exp_ log_ mul_ neg_ pow_ reciprocal_ relu_ rsqrt_ sigmoid_ sqrt_ square_ sub_ tanh_ relu silu""",
+        OpInfo(blocks=_IN_PLACE),
+    ),
+    ("__iadd__ __isub__ __imul__", OpInfo(in_place=True, blocks=_IN_PLACE)),
+    ("__ipow__ __iand__ __ior__ __ixor__", OpInfo(in_place=True)),
+    # A division of whole numbers by none that is zero.
+    (
+        "div true_divide __truediv__",
+        OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_BLOCKS),
+    ),
+    ("div_", OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_IN_PLACE)),
+    (
+        "divide divide_ true_divide_ floor_divide floor_divide_ __div__ __floordiv__",
+        OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED),
+    ),
+    ("remainder remainder_ fmod fmod_ __mod__", OpInfo(constraint=_DIVISOR)),
+    ("__rtruediv__", OpInfo(constraint=_DIVIDEND, leaves_open=open_elements.DIVIDED_BY_FIRST, blocks=_BLOCKS)),
+    ("__rdiv__ __rfloordiv__", OpInfo(constraint=_DIVIDEND, leaves_open=open_elements.DIVIDED_BY_FIRST)),
+    ("__rmod__", OpInfo(constraint=_DIVIDEND)),
+    (
+        "__itruediv__",
+        OpInfo(in_place=True, constraint=values.divisor(1), leaves_open=open_elements.DIVIDED, blocks=_IN_PLACE),
+    ),
+    (
+        "__idiv__ __ifloordiv__",
+        OpInfo(in_place=True, constraint=values.divisor(1), leaves_open=open_elements.DIVIDED),
+    ),
+    ("__imod__", OpInfo(in_place=True, constraint=values.divisor(1))),
+    # Shifts that are negative or as wide as the number.
+    (
+        "bitwise_left_shift bitwise_left_shift_ bitwise_right_shift bitwise_right_shift_ __lshift__ __rshift__",
+        OpInfo(leaves_open=open_elements.SHIFTED),
+    ),
+    ("__rlshift__ __rrshift__", OpInfo(leaves_open=open_elements.SHIFTED_BY_FIRST)),
+    ("__ilshift__ __irshift__", OpInfo(in_place=True, leaves_open=open_elements.SHIFTED)),
+    # Numbers that the result's dtype does not hold.
+    ("byte char short int long _to_copy tensor as_tensor asarray", OpInfo(leaves_open=open_elements.CAST)),
+    (
+        "to",
+        OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input dtype non_blocking copy memory_format")),
+    ),
+    ("type", OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input dtype non_blocking"))),
+    ("type_as", OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input other"))),
+    ("bfloat16 clone contiguous double float half", OpInfo(blocks=Blocks(alike, "input memory_format"))),
+    ("copy_ copy new_tensor", OpInfo(leaves_open=open_elements.COPIED)),
+    # Sizes given one by one.
+    ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
+    # The next float16 after x, the largest float16.
+    ("nextafter nan_to_num nan_to_num_ DType", OpInfo(of_dtype=True)),
+)

@@ -1,0 +1,35 @@
+"""Rows of operations that reduce or scan dimensions, and of those that sort and select along one."""
+
+from __future__ import annotations
+
+from pytest_msprobe.engine.replay.inputs.constraints import segments, values
+from pytest_msprobe.engine.replay.ops.cuts import Blocks, along
+from pytest_msprobe.engine.replay.ops.running_results import Running
+from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
+
+ROWS: Rows = (
+    (
+        "softmax log_softmax",
+        OpInfo(constraint=values.masked_scores, blocks=Blocks(along, "input dim _stacklevel dtype")),
+    ),
+    ("logsumexp _softmax _log_softmax", OpInfo(constraint=values.masked_scores)),
+    # Elements that are made of the one before.
+    ("cumsum cumsum_", OpInfo(running=Running())),
+    ("cumprod cumprod_", OpInfo(running=Running(product=True))),
+    ("logcumsumexp _logcumsumexp", OpInfo(running=Running(of_gradient=False))),
+    ("cumulative_trapezoid", OpInfo(running=Running(dim_at=2, default=-1, of_gradient=False))),
+    # Positions of equal values.
+    ("max min median nanmedian cummax cummin", OpInfo(selection=Selection())),
+    ("mode", OpInfo(selection=Selection(counts=True))),
+    ("kthvalue", OpInfo(selection=Selection(dim_at=2))),
+    ("topk", OpInfo(selection=Selection(dim_at=2, orders=True))),
+    ("sort", OpInfo(selection=Selection(orders=True))),
+    ("argsort", OpInfo(selection=Selection(outputs=1, orders=True))),
+    ("argmax argmin", OpInfo(selection=Selection(outputs=1, dim=None))),
+    # Values for which alone a result is defined.
+    ("searchsorted", OpInfo(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
+    ("bucketize", OpInfo(constraint=values.sorted_boundaries(1, "boundaries"))),
+    # Numbers that divide data into parts.
+    ("segment_reduce", OpInfo(constraint=segments.segment_reduce(0))),
+    ("_segment_reduce_backward", OpInfo(constraint=segments.segment_reduce(2))),
+)

@@ -1,1 +1,0 @@
-"""Partition of large calls into blocks that are computed one by one."""
