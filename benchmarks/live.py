@@ -22,7 +22,7 @@ from recording import BATCH, GPT2, SEQUENCE, VOCABULARY
 
 import pytest_msprobe
 from msprobe_hooks import record
-from msprobe_hooks.dump.paths.recording import find_dumps
+from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice

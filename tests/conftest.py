@@ -108,6 +108,20 @@ def check(pytester: pytest.Pytester) -> Callable[..., runs.Checked]:
 
 
 @pytest.fixture
+def usage_error(
+    check: Callable[..., runs.Checked], write_dump: Callable[..., Path], records: Json
+) -> Callable[..., str]:
+    """Check a dump with wrong arguments, which end the run, and return what is reported."""
+
+    def errors(*arguments: str) -> str:
+        checked = check("--msprobe-dump", write_dump(records), *arguments)
+        assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
+        return checked.errors
+
+    return errors
+
+
+@pytest.fixture
 def make_device(pytester: pytest.Pytester) -> Callable[[str], None]:
     """Register the device ``faulty``: a simulated one that runs these lines once ``result`` has been computed."""
 
@@ -123,3 +137,12 @@ def always_warns(pytester: pytest.Pytester) -> list[str]:
     pytester.makeconftest(STANDARD_THAT_WARNS)
     (pytester.path / "doubtful.yaml").write_text("rules: [{standard: doubtful}]")
     return ["--msprobe-policy=doubtful.yaml"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Open a browser for the tests of a module."""
+    from tests.support.browser.chromium import open_browser
+
+    with open_browser() as driver:
+        yield driver

@@ -357,6 +357,6 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = True) -> N
     Raises:
         ConfigError: An argument is wrong.
     """
-    from msprobe_hooks.torch.seeds import seed_everything
+    from msprobe_hooks.torch.generators import seed_everything
 
     seed_everything(seed, mode, rm_dropout)

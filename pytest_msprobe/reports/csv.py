@@ -1,7 +1,7 @@
 """msprobe's two result tables, so that scripts made for them keep working.
 
 Columns, order, names and spellings are those of ``accuracy_checking_result_*.csv`` and
-``accuracy_checking_details_*.csv``, which differ between PyTorch and MindSpore.
+``accuracy_checking_details_*.csv``, which differ between frameworks.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import csv
 import datetime
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
 from msprobe_hooks.dump.names import split_direction
-from msprobe_hooks.dump.paths.recording import DUMP_FILE, dump_at, home_of
-from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name
+from msprobe_hooks.dump.paths import DUMP_FILE, dump_at, home_of
+from pytest_msprobe.engine.frameworks.registry import TableForm, frameworks
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.results.result import ACCURACY, DirectionResult, OutputResult, from_plain
@@ -46,39 +45,14 @@ METRIC_COLUMNS = {
     "ULP误差平均值": "mean_ulp_error",
     "ULP误差大于阈值占比": "ulp_error_proportion",
 }
-_MINDSPORE_COLUMNS = {"Cosine": "cosine_sim", "MaxAbsErr": "max_abs_err", "MaxRelativeErr": "max_rel_error"}
 
 
-@dataclass(frozen=True)
-class Form:
-    """Form of a framework's tables: some words of their headers, columns by metric, how dtypes are spelled.
-
-    ``in_result`` and ``target_dtype`` are the names of the call's column and of that of the target's dtype.
-    """
-
-    in_result: str
-    target_dtype: str
-    metrics: Mapping[str, str]
-    spell_dtype: Callable[[str], str]
-
-    @property
-    def result_header(self) -> tuple[str, ...]:
-        """The columns of the table of calls."""
-        return (self.in_result, "Forward Test Success", "Backward Test Success", "Message")
-
-    @property
-    def details_header(self) -> tuple[str, ...]:
-        """The columns of the table of outputs."""
-        return ("API Name", "Bench Dtype", self.target_dtype, "Shape", *self.metrics, "Status", "Message")
+_OF_PYTORCH = TableForm("API name", "DEVICE Dtype", METRIC_COLUMNS, str)
 
 
-_TORCH_FORM = Form("API name", "DEVICE Dtype", METRIC_COLUMNS, str)
-_MINDSPORE_FORM = Form("API Name", "Tested Dtype", _MINDSPORE_COLUMNS, mindspore_dtype_name)
-
-
-def form_of(framework: str) -> Form:
+def form_of(framework: str) -> TableForm:
     """Return the form of the tables that msprobe writes of a framework's dumps, by the name that dumps give it."""
-    return _MINDSPORE_FORM if framework in ("mindspore", "mindtorch") else _TORCH_FORM
+    return frameworks().table_form(framework) or _OF_PYTORCH
 
 
 STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
@@ -97,7 +71,7 @@ class Tables:
     ``spelling`` is how numbers are formatted.
     """
 
-    def __init__(self, folder: Path, spelling: str = _SIGNIFICANT, form: Form = _TORCH_FORM) -> None:
+    def __init__(self, folder: Path, spelling: str = _SIGNIFICANT, form: TableForm = _OF_PYTORCH) -> None:
         self._spelling = spelling
         self._form = form
         stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
@@ -271,7 +245,7 @@ def _accuracy(result: DirectionResult) -> str:
     return str(result.extras.get(ACCURACY, ""))
 
 
-def _details_rows(result: DirectionResult, spelling: str, form: Form) -> list[list[Any]]:
+def _details_rows(result: DirectionResult, spelling: str, form: TableForm) -> list[list[Any]]:
     if not result.outputs:
         blanks = [BLANK] * (len(form.details_header) - 3)
         return [[as_text(result.record), *blanks, _status(result), as_text(result.verdict.reason)]]
@@ -280,7 +254,7 @@ def _details_rows(result: DirectionResult, spelling: str, form: Form) -> list[li
     return [_details_row(f"{result.record}.output.{i}", output, spelling, form) for i, output in enumerate(judged)]
 
 
-def _details_row(name: str, output: OutputResult, spelling: str, form: Form) -> list[Any]:
+def _details_row(name: str, output: OutputResult, spelling: str, form: TableForm) -> list[Any]:
     # A journal has every metric where the run wrote tables as well, else those that decided.
     known = {**output.verdict.metrics, **output.measured}
     metrics = (_number(known.get(metric), spelling) for metric in form.metrics.values())

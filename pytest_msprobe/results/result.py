@@ -1,4 +1,4 @@
-"""Result of a check, with extras (ranges, inputs, call stack, screening), as data that is read without torch."""
+"""Result of a check, with extras (ranges, inputs, call stack), as data that is read without torch."""
 
 from __future__ import annotations
 

@@ -14,6 +14,12 @@ class BaseSkipReason(str, Enum):
     __str__ = str.__str__
 
 
+def skip_reason(text: str) -> BaseSkipReason | None:
+    """Return the reason that users read as this text, of all that this process has declared; None for another text."""
+    declared = (reason for kind in BaseSkipReason.__subclasses__() for reason in kind)
+    return next((reason for reason in declared if reason.value == text), None)
+
+
 class SkipReason(BaseSkipReason):
     """The reasons that checks of calls have, whatever kind of run makes them."""
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.names import parse_api_name, plain_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

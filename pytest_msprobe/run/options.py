@@ -54,7 +54,7 @@ def _policy(config: pytest.Config, name: str, text: str) -> str:
 
 
 def _valid_rows(config: pytest.Config, name: str, text: str) -> Path:
-    from msprobe_hooks.dump.unread.effects import set_valid_rows
+    from msprobe_hooks.dump.effects import set_valid_rows
     from pytest_msprobe.run.valid_rows_file import read_valid_rows
 
     path = as_path(config, name, text)
@@ -293,7 +293,7 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _read_options(config: pytest.Config) -> Options:
-    from msprobe_hooks.dump.unread.effects import set_valid_rows
+    from msprobe_hooks.dump.effects import set_valid_rows
     from pytest_msprobe.devices.registry import AUTO, DeviceChoice
     from pytest_msprobe.run.policy_option import require_level
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.unread.effects import GROUP_ENDS, GROUP_SIZES, ValidRows, operation_effects
+from msprobe_hooks.dump.effects import GROUP_ENDS, GROUP_SIZES, ValidRows, operation_effects
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError, UserError

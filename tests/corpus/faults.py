@@ -7,6 +7,7 @@ from tests.corpus import (
     faults_of_arguments,
     faults_of_backward_formulas,
     faults_of_dropout,
+    faults_of_estimates,
     faults_of_formulas,
     faults_of_gradients,
     faults_of_kernels,
@@ -21,6 +22,7 @@ from tests.corpus.faults_of_modes import FAULTS_OF_MODES
 
 _MODULES = (
     faults_of_rounding,
+    faults_of_estimates,
     faults_of_approximation,
     faults_of_memory,
     faults_of_arguments,

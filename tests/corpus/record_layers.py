@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from msprobe_hooks import record
+from tests.corpus.differentiated import backward, leaf
 
 
 def main() -> None:
@@ -27,39 +28,39 @@ def main() -> None:
 
 def attention() -> None:
     """Attention with dropout: grouped and with a mask that is added, with one that hides, and causal."""
-    query, key, value = _leaf(2, 4, 24, 16), _leaf(2, 2, 24, 16), _leaf(2, 2, 24, 16)
+    query, key, value = leaf(2, 4, 24, 16), leaf(2, 2, 24, 16), leaf(2, 2, 24, 16)
     added = torch.randn(2, 1, 24, 24)
-    _backward(F.scaled_dot_product_attention(query, key, value, added, 0.2, scale=0.3, enable_gqa=True))
+    backward(F.scaled_dot_product_attention(query, key, value, added, 0.2, scale=0.3, enable_gqa=True))
     seen = torch.rand(2, 1, 24, 24) < 0.7
     seen[..., 0] = True
-    query, key, value = (_leaf(2, 4, 24, 16).bfloat16() for _ in range(3))
-    _backward(F.scaled_dot_product_attention(query, key, value, seen, 0.2))
-    _backward(F.scaled_dot_product_attention(query.float(), key.float(), value.float(), dropout_p=0.1, is_causal=True))
+    query, key, value = (leaf(2, 4, 24, 16).bfloat16() for _ in range(3))
+    backward(F.scaled_dot_product_attention(query, key, value, seen, 0.2))
+    backward(F.scaled_dot_product_attention(query.float(), key.float(), value.float(), dropout_p=0.1, is_causal=True))
 
 
 def attention_layer() -> None:
     """A whole attention layer, with a padding mask."""
     layer = torch.nn.MultiheadAttention(24, 3, dropout=0.2, batch_first=True)
     torch.nn.init.normal_(layer.in_proj_bias)
-    x = _leaf(3, 10, 24)
+    x = leaf(3, 10, 24)
     hidden = torch.zeros(3, 10, dtype=torch.bool)
     hidden[:, 7:] = True
-    _backward(layer(x, x, x, key_padding_mask=hidden)[0])
+    backward(layer(x, x, x, key_padding_mask=hidden)[0])
 
 
 def recurrent() -> None:
     """Recurrent networks of two layers, with dropout in between."""
     for layer in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
-        _backward(layer(12, 16, num_layers=2, dropout=0.3, batch_first=True)(_leaf(3, 7, 12))[0])
-    _backward(torch.nn.RNN(12, 16, num_layers=2, dropout=0.3, nonlinearity="relu")(_leaf(7, 3, 12))[0])
+        backward(layer(12, 16, num_layers=2, dropout=0.3, batch_first=True)(leaf(3, 7, 12))[0])
+    backward(torch.nn.RNN(12, 16, num_layers=2, dropout=0.3, nonlinearity="relu")(leaf(7, 3, 12))[0])
 
 
 def dropout() -> None:
     """The other kinds of dropout, and slopes that are drawn."""
-    x = _leaf(32, 16, 8, 8)
-    _backward(F.alpha_dropout(x, 0.2, True))
-    _backward(F.dropout2d(x, 0.2, True))
-    _backward(F.rrelu(x, 0.1, 0.4, True))
+    x = leaf(32, 16, 8, 8)
+    backward(F.alpha_dropout(x, 0.2, True))
+    backward(F.dropout2d(x, 0.2, True))
+    backward(F.rrelu(x, 0.1, 0.4, True))
     F.dropout(x.detach().clone(), 0.2, True, True)
 
 
@@ -80,20 +81,12 @@ def in_place() -> None:
         torch._foreach_add_([x, y], [y, x.clone()], alpha=0.5)
         torch._foreach_mul_([x, y], 1.7)
         torch._foreach_lerp_([x, y], [y.clone(), x.clone()], 0.3)
-    x = _leaf(16, 24)
-    _backward(F.relu(x * 1, inplace=True))
-    _backward((x * 1).mul_(1.7))
+    x = leaf(16, 24)
+    backward(F.relu(x * 1, inplace=True))
+    backward((x * 1).mul_(1.7))
     F.batch_norm(torch.randn(8, 6, 5), torch.randn(6), torch.rand(6) + 0.5, torch.ones(6), torch.zeros(6), True)
     F.relu(torch.randn(16, 24))
     torch.exp(torch.randn(16, 24))
-
-
-def _leaf(*shape: int) -> torch.Tensor:
-    return torch.randn(shape).requires_grad_()
-
-
-def _backward(output: torch.Tensor) -> None:
-    output.backward(torch.randn_like(output), retain_graph=True)
 
 
 if __name__ == "__main__":

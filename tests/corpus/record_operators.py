@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from msprobe_hooks import record
+from tests.corpus.differentiated import backward, leaf
 
 
 def main() -> None:
@@ -27,7 +28,7 @@ def main() -> None:
         layers()
     with record(Path(sys.argv[1]) / "values", level="L1", task="tensor"):
         special_values()
-    matrix, hermitian = _leaf(12, 12), _hermitian(torch.linspace(1.0, 3.0, 12))
+    matrix, hermitian = leaf(12, 12), _hermitian(torch.linspace(1.0, 3.0, 12))
     with record(Path(sys.argv[1]) / "linear_algebra", level="L1", task="statistics"):
         linear_algebra(matrix, hermitian)
     matrix, hermitian = _ill_conditioned(12)
@@ -38,59 +39,59 @@ def main() -> None:
 def products() -> None:
     """Long inner dimensions in three formats, forward and backward."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        x = _leaf(48, 512).to(dtype)
-        weight, bias = (_leaf(64, 512) / 16).to(dtype), _leaf(64).to(dtype)
-        _backward(F.linear(x, weight, bias))
-        _backward(torch.matmul(_leaf(2, 24, 384).to(dtype), _leaf(2, 384, 16).to(dtype)))
-        _backward(torch.baddbmm(_leaf(2, 16, 16).to(dtype), _leaf(2, 16, 256).to(dtype), _leaf(2, 256, 16).to(dtype)))
+        x = leaf(48, 512).to(dtype)
+        weight, bias = (leaf(64, 512) / 16).to(dtype), leaf(64).to(dtype)
+        backward(F.linear(x, weight, bias))
+        backward(torch.matmul(leaf(2, 24, 384).to(dtype), leaf(2, 384, 16).to(dtype)))
+        backward(torch.baddbmm(leaf(2, 16, 16).to(dtype), leaf(2, 16, 256).to(dtype), leaf(2, 256, 16).to(dtype)))
 
 
 def functions() -> None:
     """Elementwise functions in two formats."""
     for dtype in (torch.float32, torch.bfloat16):
-        x = (2 * _leaf(24, 64)).to(dtype)
+        x = (2 * leaf(24, 64)).to(dtype)
         for function in (F.gelu, torch.exp, torch.erf, torch.tanh, torch.sigmoid, torch.sin, F.softplus, F.elu):
-            _backward(function(x))
-        _backward(torch.log(x.abs() + 0.5))
-        _backward(torch.rsqrt(x.abs() + 0.5))
-        _backward(torch.clamp(x, -1.0, 1.0))
-        _backward(torch.div(x, x.abs() + 1))
-        _backward(F.hardswish(x))
+            backward(function(x))
+        backward(torch.log(x.abs() + 0.5))
+        backward(torch.rsqrt(x.abs() + 0.5))
+        backward(torch.clamp(x, -1.0, 1.0))
+        backward(torch.div(x, x.abs() + 1))
+        backward(F.hardswish(x))
         for number in (3, 0.7, 1.9, 5.3e-4):
-            _backward(torch.div(x, number))
-            _backward(torch.mul(x, number))
-            _backward(torch.add(x, x, alpha=number))
+            backward(torch.div(x, number))
+            backward(torch.mul(x, number))
+            backward(torch.add(x, x, alpha=number))
 
 
 def reductions() -> None:
     """Sums over long rows."""
     for dtype in (torch.float32, torch.bfloat16):
-        x = (_leaf(16, 700) + 0.3).to(dtype)
-        _backward(torch.sum(x, -1))
-        _backward(torch.mean(x, -1))
-        _backward(torch.var(x, -1))
-        _backward(torch.std(x, 0))
-        _backward(torch.norm(x))
-        _backward(torch.cumsum(x, -1))
-        _backward(torch.logsumexp(x, -1))
-        _backward(F.softmax(x, -1))
-        _backward(F.log_softmax(x, -1))
-        _backward(F.layer_norm(x, (700,), torch.ones(700, dtype=dtype), torch.zeros(700, dtype=dtype)))
+        x = (leaf(16, 700) + 0.3).to(dtype)
+        backward(torch.sum(x, -1))
+        backward(torch.mean(x, -1))
+        backward(torch.var(x, -1))
+        backward(torch.std(x, 0))
+        backward(torch.norm(x))
+        backward(torch.cumsum(x, -1))
+        backward(torch.logsumexp(x, -1))
+        backward(F.softmax(x, -1))
+        backward(F.log_softmax(x, -1))
+        backward(F.layer_norm(x, (700,), torch.ones(700, dtype=dtype), torch.zeros(700, dtype=dtype)))
 
 
 def selections() -> None:
     """Orders, indices and integers."""
-    x = _leaf(12, 40)
+    x = leaf(12, 40)
     whole = torch.randint(-1000, 1000, (12, 40))
-    _backward(torch.sort(x, -1)[0])
-    _backward(torch.topk(x, 5, -1)[0])
+    backward(torch.sort(x, -1)[0])
+    backward(torch.topk(x, 5, -1)[0])
     torch.argmax(x, -1)
     torch.argsort(torch.randint(0, 9, (12, 40)), -1)
     torch.max(x, -1)
-    _backward(torch.gather(x, 1, torch.randint(0, 40, (12, 7))))
-    _backward(torch.index_select(x, 0, torch.tensor([3, 3, 0, 11])))
-    _backward(torch.masked_fill(x, x > 0.5, -1.5))
-    _backward(torch.scatter_add(x, 1, torch.randint(0, 40, (12, 9)), _leaf(12, 9)))
+    backward(torch.gather(x, 1, torch.randint(0, 40, (12, 7))))
+    backward(torch.index_select(x, 0, torch.tensor([3, 3, 0, 11])))
+    backward(torch.masked_fill(x, x > 0.5, -1.5))
+    backward(torch.scatter_add(x, 1, torch.randint(0, 40, (12, 9)), leaf(12, 9)))
     torch.add(whole, whole)
     torch.mul(whole, 100)
     torch.cumsum(whole, -1)
@@ -100,32 +101,32 @@ def selections() -> None:
 
 def moves() -> None:
     """Copies and views."""
-    x = _leaf(6, 10)
-    _backward(torch.cat([x, 2 * x, -x], 1))
-    _backward(torch.split(x, 5, 1)[1])
-    _backward(x.transpose(0, 1))
-    _backward(x[1:5, ::2])
-    _backward(x.reshape(4, 15))
-    _backward(F.pad(x, [1, 2]))
+    x = leaf(6, 10)
+    backward(torch.cat([x, 2 * x, -x], 1))
+    backward(torch.split(x, 5, 1)[1])
+    backward(x.transpose(0, 1))
+    backward(x[1:5, ::2])
+    backward(x.reshape(4, 15))
+    backward(F.pad(x, [1, 2]))
     torch.arange(5, 50, 3)
     torch.where(x.detach() > 0, x.detach(), -1.0)
 
 
 def layers() -> None:
     """Layers of vision models, and dropout on many elements."""
-    x = _leaf(2, 8, 16, 16)
-    _backward(F.group_norm(x, 4, torch.ones(8), torch.zeros(8)))
-    _backward(F.max_pool2d(x - 3, 3, 2, 1))
-    _backward(F.avg_pool2d(x, 2))
-    _backward(F.interpolate(x, scale_factor=2.0, mode="bilinear"))
-    _backward(F.conv2d(x, _leaf(12, 8, 3, 3), _leaf(12), 1, 1, 1, 1))
-    _backward(F.conv_transpose2d(x, _leaf(8, 6, 3, 3), _leaf(6), 2))
-    _backward(F.dropout(_leaf(64, 512), 0.1))
-    _backward(F.mse_loss(x, torch.randn_like(x)))
-    _backward(F.binary_cross_entropy_with_logits(x, torch.rand_like(x)))
+    x = leaf(2, 8, 16, 16)
+    backward(F.group_norm(x, 4, torch.ones(8), torch.zeros(8)))
+    backward(F.max_pool2d(x - 3, 3, 2, 1))
+    backward(F.avg_pool2d(x, 2))
+    backward(F.interpolate(x, scale_factor=2.0, mode="bilinear"))
+    backward(F.conv2d(x, leaf(12, 8, 3, 3), leaf(12), 1, 1, 1, 1))
+    backward(F.conv_transpose2d(x, leaf(8, 6, 3, 3), leaf(6), 2))
+    backward(F.dropout(leaf(64, 512), 0.1))
+    backward(F.mse_loss(x, torch.randn_like(x)))
+    backward(F.binary_cross_entropy_with_logits(x, torch.rand_like(x)))
     for dtype in (torch.float32, torch.bfloat16):
-        query, key, value = (_leaf(2, 4, 32, 16).to(dtype) for _ in range(3))
-        _backward(F.scaled_dot_product_attention(query, key, value, is_causal=True))
+        query, key, value = (leaf(2, 4, 32, 16).to(dtype) for _ in range(3))
+        backward(F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
 
 def special_values() -> None:
@@ -150,7 +151,7 @@ def special_values() -> None:
 
 def linear_algebra(matrix: torch.Tensor, hermitian: torch.Tensor) -> None:
     """Factorizations of a square matrix and of a positive definite one, and what is solved with them."""
-    right = _leaf(12, 3)
+    right = leaf(12, 3)
     for factors in (
         torch.linalg.svd(matrix, full_matrices=False),
         torch.svd(matrix),
@@ -173,7 +174,7 @@ def linear_algebra(matrix: torch.Tensor, hermitian: torch.Tensor) -> None:
         torch.logdet(hermitian),
         torch.matrix_exp(matrix),
     ):
-        _backward(values)
+        backward(values)
     torch.linalg.eigvals(matrix.detach())
     torch.linalg.eig(matrix.detach())
 
@@ -195,14 +196,6 @@ def _ill_conditioned(size: int) -> tuple[torch.Tensor, torch.Tensor]:
     matrix = left * values @ right
     matrix[0, 0] *= 1e-6
     return matrix.float().requires_grad_(), _hermitian(values)
-
-
-def _leaf(*shape: int) -> torch.Tensor:
-    return torch.randn(shape).requires_grad_()
-
-
-def _backward(output: torch.Tensor) -> None:
-    output.backward(torch.randn_like(output), retain_graph=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.browser.chromium import open_browser, set_system_theme, texts, until
+from tests.support.browser.chromium import set_system_theme, texts, until
 from tests.support.browser.page_checks import serious_violations
 from tests.support.browser.serving import served
 
@@ -42,12 +42,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
     with served(built) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
 
 
 @pytest.mark.parametrize(("query", "page"), ANSWERS.items(), ids=ANSWERS)

@@ -42,7 +42,7 @@ def test_each_public_name_can_be_imported(package: str) -> None:
 
 def test_importing_the_packages_loads_neither_torch_nor_a_reader_of_dumps() -> None:
     statements = (
-        f"import sys, {', '.join(PACKAGES)}; print({{'torch', 'msprobe_hooks.dump.opening'}} & set(sys.modules))"
+        f"import sys, {', '.join(PACKAGES)}; print({{'torch', 'msprobe_hooks.dump.reader'}} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", statements], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

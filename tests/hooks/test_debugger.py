@@ -14,14 +14,6 @@ from msprobe_hooks import ConfigError, PrecisionDebugger, RecordingError, module
 
 
 @pytest.fixture
-def debugger():
-    """Makes the process's debugger, and ends it after the test."""
-    yield PrecisionDebugger
-    if PrecisionDebugger._instance is not None:
-        PrecisionDebugger._instance._finish()
-
-
-@pytest.fixture
 def run(forked, tmp_path):
     """Run a script in a process of its own and return how it ended, without an error."""
 

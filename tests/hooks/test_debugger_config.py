@@ -9,15 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from msprobe_hooks import ConfigError, PrecisionDebugger, RecordingError
-
-
-@pytest.fixture
-def debugger():
-    """Makes the process's debugger, and ends it after the test."""
-    yield PrecisionDebugger
-    if PrecisionDebugger._instance is not None:
-        PrecisionDebugger._instance._finish()
+from msprobe_hooks import ConfigError, RecordingError
 
 
 def dumps(folder):

@@ -32,7 +32,7 @@ IMPORTS = """
 import sys
 from pathlib import Path
 import msprobe_hooks
-from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.reader import open_dump
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import settings
 """

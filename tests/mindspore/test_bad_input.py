@@ -77,10 +77,10 @@ def test_a_record_of_mindspore_in_a_torch_dump_is_a_skip(pytester: pytest.Pytest
 def test_a_dtype_that_an_old_mindspore_lacks_is_a_skip(
     pytester: pytest.Pytester, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_msprobe.extensions.mindspore import conversion
+    from pytest_msprobe.extensions.mindspore import jit_functions
 
     monkeypatch.delattr(mindspore, "bfloat16")
-    conversion._bfloat16.cache_clear()
+    jit_functions._bfloat16.cache_clear()
     said = skip_reason(pytester, write_dump, record("Mint.neg", tensor(2, dtype="BFloat16")))
     assert "has no dtype bfloat16" in said
 

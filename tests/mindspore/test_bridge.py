@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mindspore import mint, ops
 
-from pytest_msprobe.extensions.mindspore.conversion import mindspore_dtype, to_mindspore, to_torch
-from pytest_msprobe.extensions.mindspore.jit_functions import bridged
+from pytest_msprobe.extensions.mindspore.jit_functions import bridged, mindspore_dtype, to_mindspore, to_torch
 
 DTYPES = """bool uint8 int8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64
     complex64 complex128""".split()

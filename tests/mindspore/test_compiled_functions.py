@@ -99,7 +99,7 @@ def test_a_script_is_named_as_it_is_imported(pytester: pytest.Pytester) -> None:
     script = pytester.makepyfile(
         train="""
         import mindspore
-        from msprobe_hooks.extensions.mindspore.qualified_names import place_of
+        from msprobe_hooks.extensions.mindspore.call_recording import place_of
 
         def compute(): ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from msprobe_hooks import ConfigError  # noqa: E402
 from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError  # noqa: E402
 from msprobe_hooks.extensions.free_benchmark.mindspore_recorder import MindSporeJudging, perturb  # noqa: E402
 from msprobe_hooks.mindspore import PrecisionDebugger  # noqa: E402
+from tests.support.trainings.free_benchmark import run_free_benchmark  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -30,21 +30,7 @@ def benchmark(tmp_path: Path) -> Iterator[Run]:
     """Run programs under the free benchmark, a step each; return the rows of the table and the summary."""
 
     def run(*programs: Callable[[], Any], model: Any = None, **section: Any) -> Any:
-        config = tmp_path / "config.json"
-        content = {"task": "free_benchmark", "dump_path": str(tmp_path / "dump"), "free_benchmark": section}
-        config.write_text(json.dumps(content))
-        debugger = PrecisionDebugger(config_path=config)
-        try:
-            for program in programs:
-                debugger.start(model)
-                program()
-                debugger.stop()
-                debugger.step()
-            session = debugger._session
-            assert session is not None
-            summary = session.summary
-        finally:
-            debugger._finish()
+        summary = run_free_benchmark(PrecisionDebugger, tmp_path, programs, section, model)
         table = tmp_path / "dump" / "free_benchmark.csv"
         return list(csv.DictReader(table.read_text().splitlines())) if table.exists() else [], summary
 
@@ -238,7 +224,7 @@ def test_what_cannot_be_perturbed_says_why() -> None:
 
 def test_ratios_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
-    from msprobe_hooks.extensions.free_benchmark.torch_ratio import largest_ratio
+    from msprobe_hooks.extensions.free_benchmark.torch_perturbations import largest_ratio
 
     random = np.random.default_rng(0)
     a = random.normal(size=50).astype(np.float32)

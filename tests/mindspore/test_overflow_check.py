@@ -16,7 +16,7 @@ from mindspore import Tensor, mint  # noqa: E402
 
 from msprobe_hooks import record  # noqa: E402
 from msprobe_hooks.dump.reader import read_dump  # noqa: E402
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import AnomalyKind, find_scene, read_record_io  # noqa: E402
+from msprobe_hooks.extensions.overflow.anomaly import AnomalyKind, find_scene, read_record_io  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

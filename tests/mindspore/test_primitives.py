@@ -11,8 +11,8 @@ import pytest
 from mindspore import Tensor, amp, nn
 
 from msprobe_hooks import record
+from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE

@@ -16,7 +16,7 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError  # noqa: E402
-from msprobe_hooks.extensions.monitor.series import step_times  # noqa: E402
+from msprobe_hooks.extensions.monitor.series import blocks  # noqa: E402
 from msprobe_hooks.mindspore import TrainerMon  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
@@ -63,7 +63,7 @@ class Training:
 def files(folder: Path) -> dict[str, list[str]]:
     """Return names of files of the only run below a folder, without that of times, and their lines."""
     (run,) = folder.iterdir()
-    return {path.name: path.read_text().splitlines() for path in run.iterdir() if path.name != step_times.FILE}
+    return {path.name: path.read_text().splitlines() for path in run.iterdir() if path.name != blocks.FILE}
 
 
 def test_files_and_columns_are_those_of_26(config: Callable[..., Path], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mindspore import Tensor, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError, watch_mindspore  # noqa: E402
 from msprobe_hooks.extensions.monitor.series.reader import open_run  # noqa: E402
-from msprobe_hooks.extensions.monitor.watch.quantities import STATISTICS, WHAT  # noqa: E402
+from msprobe_hooks.extensions.monitor.watch.config import STATISTICS, WHAT  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from msprobe_hooks.dump.tensor_files.containers import beginning
+from msprobe_hooks.dump.containers import Described, beginning
 from msprobe_hooks.errors import StartError
 from msprobe_hooks.extensions.environment.start_file import TensorFact
 from pytest_msprobe.commands.main import main
@@ -145,7 +145,6 @@ def test_a_compressed_tensor_that_does_not_fit_is_an_error_of_that_tensor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zstandard = pytest.importorskip("zstandard")
-    from msprobe_hooks.dump.tensor_files.containers import Described
 
     count = 2**25
     frame = zstandard.ZstdCompressor(level=1).compress(bytes(4 * count))
@@ -165,7 +164,7 @@ def test_memory_that_the_system_refuses_is_an_error_of_that_tensor(monkeypatch: 
     zstandard = pytest.importorskip("zstandard")
     import numpy as np
 
-    from msprobe_hooks.dump.tensor_files import compression
+    from msprobe_hooks.dump import compression
 
     frame = np.frombuffer(zstandard.ZstdCompressor(level=1).compress(bytes(4096)), np.uint8)
 

@@ -22,7 +22,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.free_benchmark.config import benchmark_settings
 from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
-from msprobe_hooks.extensions.monitor.grad_probe.config import probe_settings
+from msprobe_hooks.extensions.monitor.grad_probe.probe import probe_settings
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import ProbedRank
 from msprobe_hooks.extensions.monitor.watch import config as watch_config
 from msprobe_hooks.recording.config import read_common, read_config
@@ -30,9 +30,9 @@ from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.errors import USER_ERRORS
-from pytest_msprobe.extensions.across_frameworks.api_mapping import read_apis
 from pytest_msprobe.extensions.across_frameworks.cell_mapping import read_cells
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import read_layers
+from pytest_msprobe.extensions.across_frameworks.value_pairing import read_apis
 from pytest_msprobe.extensions.bisect.command import BisectionJournal, Candidate, Listed, Measured
 from pytest_msprobe.extensions.bisect.command import Header as BisectionHeader
 from pytest_msprobe.extensions.bisect.search import Fixes

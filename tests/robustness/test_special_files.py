@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from msprobe_hooks.dump.containers import find_tensor
+from msprobe_hooks.dump.npy import header_of, read_file
 from msprobe_hooks.dump.reader import read_dump, read_truncated_dump
-from msprobe_hooks.dump.tensor_files.containers import find_tensor
-from msprobe_hooks.dump.tensor_files.npy import header_of, read_file
 from msprobe_hooks.extensions.environment.environment import read_texts
 from msprobe_hooks.extensions.environment.start_file import read_started
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import read_ir
@@ -29,7 +29,7 @@ from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
 from pytest_msprobe.extensions.environment.msprobe_pack import read_pack
 from pytest_msprobe.extensions.generate.output_folder import write_files
-from pytest_msprobe.extensions.monitor.anomaly_file import read_anomalies
+from pytest_msprobe.extensions.monitor.series_names import read_anomalies
 from pytest_msprobe.extensions.msprobe_commands.merged_workbook import read_configuration, read_table
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.journal.journal import AppendedLines, read_journal

@@ -1,27 +1,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from msprobe_standards import METRICS, Policy, judge, registry, standard_names
+from msprobe_standards import METRICS, Policy, judge, standard_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
-
-
-@pytest.fixture
-def own_registry() -> Iterator[None]:
-    before = dict(registry.STANDARDS._factories)
-    yield
-    registry.STANDARDS._factories.clear()
-    registry.STANDARDS._factories.update(before)
 
 
 @pytest.mark.usefixtures("own_registry")

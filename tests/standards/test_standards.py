@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,20 +8,12 @@ import pytest
 import torch
 
 import msprobe_standards
-from msprobe_standards import Metrics, Standard, Verdict, judge, register_standard, registry, standard
+from msprobe_standards import Metrics, Standard, Verdict, judge, register_standard, standard
 
 
 @pytest.fixture
 def golden() -> torch.Tensor:
     return torch.rand(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 1
-
-
-@pytest.fixture
-def own_registry() -> Iterator[None]:
-    before = dict(registry.STANDARDS._factories)
-    yield
-    registry.STANDARDS._factories.clear()
-    registry.STANDARDS._factories.update(before)
 
 
 def steps_off(golden: torch.Tensor, steps: int, count: int) -> torch.Tensor:

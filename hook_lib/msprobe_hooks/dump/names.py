@@ -1,4 +1,4 @@
-"""Record names: the keys of ``data`` in a dump.
+"""Names in a dump: the keys of ``data``, and one name for a dtype that PyTorch, MindSpore and numpy call by several.
 
 An API call is ``{Type}.{api}.{call}.{direction}`` where ``api`` may be dotted (``Torch.linalg.norm.3.backward``);
 a module call is ``Module.{attribute path}.{Class}.{direction}.{call}`` with the call number last. The gradients of a
@@ -18,6 +18,10 @@ from typing import Final, Literal, NamedTuple
 Direction = Literal["forward", "backward"]
 
 PARAMETERS_GRAD: Final = "parameters_grad"
+
+_WRITING_DUNDERS = {"__setitem__"} | {
+    f"__i{name}__" for name in "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
+}
 
 # Spellings of one operation that a recorder cannot always distinguish: what an operator calls, its reflected form where
 # the operands commute, and functions that PyTorch offers under two names. The value is the name they share.
@@ -61,15 +65,23 @@ _ALIASES = {
     ).split()
 }
 
-_WRITING_DUNDERS = {"__setitem__"} | {
-    f"__i{name}__" for name in "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
-}
-
 MODULE_TYPES = frozenset({"Module", "Cell"})
-
 
 _DIRECTIONS = frozenset({"forward", "backward"})
 _ABOUT = _DIRECTIONS | {PARAMETERS_GRAD}
+
+# MindSpore's names are torch's with capitals, but for these, which also lose an underscore.
+_SPELLINGS = {
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e5m2": "float8_e5m2",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0fnu": "float8_e8m0fnu",
+    "bool_": "bool",
+}
+
+# What has another capital than its first letter in MindSpore.
+_CAPITALS = {"bfloat16": "BFloat16", "uint8": "UInt8", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,3 +288,20 @@ def shared_record(name: str) -> str:
     """Return a record's name with the spelling of its API that all spellings share."""
     called = name.rpartition(".")[0].rpartition(".")[0]
     return f"{_ALIASES.get(called, called)}{name[len(called) :]}"
+
+
+def mindspore_dtype_name(name: str) -> str:
+    """Return MindSpore's name of a dtype of torch: ``BFloat16`` for torch.bfloat16, ``Float8E4M3FN``."""
+    plain = name.removeprefix("torch.")
+    if plain.startswith("float8_"):
+        return "Float8" + plain.removeprefix("float8_").upper()
+    return _CAPITALS.get(plain, plain.capitalize())
+
+
+def plain_dtype(name: str) -> str:
+    """Return torch's name of a recorded dtype without ``torch.``: ``bfloat16`` for BFloat16 and torch.bfloat16.
+
+    A dtype that torch lacks is in small letters.
+    """
+    plain = name.rpartition(".")[2].lower()
+    return _SPELLINGS.get(plain, plain)

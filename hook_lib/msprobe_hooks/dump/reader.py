@@ -1,10 +1,10 @@
-"""Reader of ``dump.json``: the whole file is indexed at once, records are decoded on demand, cut-off files included."""
+"""Reader of ``dump.json``: indexed at once, decoded record by record, cut-off files included; opening any dump."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import msgspec
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import is_module_name
-from msprobe_hooks.dump.paths.recording import TENSOR_FOLDER
+from msprobe_hooks.dump.paths import TENSOR_FOLDER, is_converted_file, is_iteration_file
 from msprobe_hooks.dump.schema import (
     MAX_DEPTH,
     BackwardRecord,
@@ -25,14 +25,14 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.escaping import id_name, numbered
+from msprobe_hooks.extensions import first
 from msprobe_hooks.json_decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.messages import did_you_mean, shown
 from msprobe_hooks.regular_files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from msprobe_hooks.dump.npy import Array
 
-    from msprobe_hooks.dump.tensor_files.npy import Array
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
 LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten", "compiled")
@@ -53,10 +53,22 @@ TASKS = (
 # A choice: the index and a copy of the text must fit into memory.
 MAX_FILE_BYTES = 4 * 2**30
 
-
 #: What the records of a dump are: calls of a program, kernels that a static graph executed, or converted files that
 #: a card's library wrote of kernels.
 DumpKind: TypeAlias = Literal["calls", "static graph", "kernel files"]
+
+# Older recordings have these without saying so before the records.
+_LAYOUTS = re.compile(rb'"stride": ?\[\d'), re.compile(rb'"memory_format": ?"')
+
+_MARK = b'"positional"'
+
+_HEAD = re.compile(r'"(task|level|framework)"\s*:\s*"(\w+)"')
+_DATA = re.compile(r'"data"\s*:\s*\{')
+_NEXT = re.compile(r"[\s,]*")
+_COLON = re.compile(r"\s*:\s*")
+
+# Where the text does not say it, the first.
+_KNOWN = {"task": TASKS, "level": ("L1", *LEVELS), "framework": FRAMEWORKS}
 
 
 class _Envelope(msgspec.Struct):
@@ -171,10 +183,6 @@ def read_dump(path: Path) -> Dump:
     )
 
 
-# Older recordings have these without saying so before the records.
-_LAYOUTS = re.compile(rb'"stride": ?\[\d'), re.compile(rb'"memory_format": ?"')
-
-
 def _read_bytes(path: Path) -> bytes:
     try:
         size = path.stat().st_size
@@ -236,9 +244,6 @@ def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) ->
     return value
 
 
-_MARK = b'"positional"'
-
-
 class _Positional(msgspec.Struct):
     names: list[str] = []
 
@@ -263,12 +268,6 @@ def positional_names(dump: Dump, record: str) -> Sequence[str]:
         return decode_json(raw, _Body).details.positional.names
     except ValueError as error:
         raise RecordError(f"{record_path(record)}.details.positional", str(error)) from None
-
-
-_HEAD = re.compile(r'"(task|level|framework)"\s*:\s*"(\w+)"')
-_DATA = re.compile(r'"data"\s*:\s*\{')
-_NEXT = re.compile(r"[\s,]*")
-_COLON = re.compile(r"\s*:\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +305,6 @@ def read_truncated_dump(path: Path) -> ReadDump:
         )
 
 
-# Where the text does not say it, the first.
-_KNOWN = {"task": TASKS, "level": ("L1", *LEVELS), "framework": FRAMEWORKS}
-
-
 def _whole_records(text: str, place: int) -> dict[str, msgspec.Raw]:
     decoder = json.JSONDecoder()
     records: dict[str, msgspec.Raw] = {}
@@ -328,3 +323,23 @@ def _whole_records(text: str, place: int) -> dict[str, msgspec.Raw]:
 def _behind(pattern: re.Pattern[str], text: str, place: int) -> int:
     match = pattern.match(text, place)
     return match.end() if match else place
+
+
+def open_dump(path: Path) -> Dump:
+    """Read a ``dump.json``, or a dump of another form that an extension reads.
+
+    Args:
+        path: The file by which the dump goes, as `find_dumps` returns it.
+
+    Returns:
+        The dump, whose records are decoded when they are read.
+
+    Raises:
+        DumpError: The file cannot be used; the text names it, the problem and the remedy.
+    """
+    dump: Dump | None = first("open_dump", path)
+    if dump is not None:
+        return dump
+    if is_converted_file(path) or is_iteration_file(path):
+        raise DumpError(f"{path}: a kernel's file, which no installed extension reads; pass the folder of a dump.json")
+    return read_dump(path)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 
+from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.schema import MAX_DEPTH, NONFINITE_COUNTS, record_path
-from msprobe_hooks.dump.tensor_files.containers import split_name
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.escaping import escaped_name
 

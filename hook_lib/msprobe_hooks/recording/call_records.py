@@ -7,9 +7,9 @@ from copy import copy
 from types import FrameType
 from typing import Any, ClassVar
 
+from msprobe_hooks.dump.effects import UNDEFINED
 from msprobe_hooks.dump.names import backward_of, is_module_name, split_called
 from msprobe_hooks.dump.schema import OVERWRITTEN
-from msprobe_hooks.dump.unread.effects import UNDEFINED
 from msprobe_hooks.recording.backward import Inputs
 from msprobe_hooks.recording.elements import ElementBuilder, TensorEntry
 from msprobe_hooks.recording.recorder import Recorder

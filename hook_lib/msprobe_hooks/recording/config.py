@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.tensor_files import compression
+from msprobe_hooks.dump import compression
 from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.recording import validators as checks
 from msprobe_hooks.recording.filters import DataMode

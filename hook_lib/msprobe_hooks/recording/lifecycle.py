@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,6 @@ from typing import ClassVar
 from msprobe_hooks.errors import RecordingError, is_mistake
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.filters import NameFilter
-from msprobe_hooks.recording.flush_timer import FlushTimer
 from msprobe_hooks.recording.measuring import Measuring
 from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.stacks import StackTable
@@ -23,6 +23,9 @@ from msprobe_hooks.recording.summary import Summary, described
 from msprobe_hooks.recording.tensor_files import Destination, StepFiles
 
 _log = logging.getLogger("msprobe_hooks")
+
+# Seconds. A choice: a write that takes longer is left to its thread, which is a daemon.
+_LONGEST_WAIT = 1.0
 
 
 class Lifecycle(Measuring):
@@ -48,7 +51,7 @@ class Lifecycle(Measuring):
         self._files: StepFiles | None = None
         self._destination = Destination(settings)
         self._stacks = StackTable()
-        self._timer: FlushTimer | None = None
+        self._timer: _FlushTimer | None = None
         self._started = 0.0
         self._is_begun = False
 
@@ -92,7 +95,7 @@ class Lifecycle(Measuring):
             self.forget()
         if self._timer is None:
             with self.net("the thread that writes records at intervals"):
-                self._timer = FlushTimer(self._flush_in_time, self.flush_seconds)
+                self._timer = _FlushTimer(self._flush_in_time, self.flush_seconds)
         self.summary.started = True
         self._started = time.monotonic()
         self.is_recording = True
@@ -221,3 +224,34 @@ class Lifecycle(Measuring):
             self.fail(error)
             return False
         return True
+
+
+class _FlushTimer:
+    """Calls a method each time so many ``seconds`` have passed, in a daemon thread, until ``end``.
+
+    It holds no reference to the method's object, and ends with it.
+    """
+
+    def __init__(self, flush: Callable[[], None], seconds: float) -> None:
+        """Start the thread. Raises RuntimeError where the system has none left, or the interpreter is ending."""
+        self._flush = weakref.WeakMethod(flush)
+        self._seconds = seconds
+        # A plain lock: an event has one inside that a forked child could inherit locked.
+        self._is_running = threading.Lock()
+        self._is_running.acquire()
+        self._thread = threading.Thread(target=self._run, name="msprobe flush timer", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the thread, once a call that is being made has returned."""
+        self._is_running.release()
+        # A signal handler may end a recording while its own thread holds what that call waits for.
+        self._thread.join(_LONGEST_WAIT)
+
+    def _run(self) -> None:
+        while not self._is_running.acquire(timeout=self._seconds):
+            flush = self._flush()
+            if flush is None:
+                return
+            flush()
+            del flush

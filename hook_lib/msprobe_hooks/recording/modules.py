@@ -7,15 +7,15 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 from msprobe_hooks.recording.call_records import CallRecord
-from msprobe_hooks.recording.fed_inputs import FedFrom, take
+from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 def prefixed(
@@ -144,7 +144,7 @@ class ModuleCall(CallRecord):
         """Take inputs and parameters as they are before the module runs; ``names`` are those of positional ones."""
         recorder = self._recorder
         directions = recorder.directions
-        fed = take(self.module)
+        fed = _take(self.module)
         try:
             has_grad = directions.backward and recorder.is_grad_enabled()
             with recorder.quiet():
@@ -275,3 +275,49 @@ def positional_names(module: Any, method: str) -> list[str]:
     except (AttributeError, TypeError, ValueError):
         return []
     return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+
+
+@dataclass(frozen=True, slots=True)
+class FedFrom:
+    """The dump and the record that the inputs in some places (``input.0``, ``kwargs.mask``) of a call came from.
+
+    ``args`` and ``kwargs`` are what the program passed: the work of the code before the module,
+    which is recorded too.
+    """
+
+    dump: str
+    record: str
+    places: tuple[str, ...]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def details(self) -> dict[str, Any]:
+        """Return what the call's own record says of it."""
+        return {"dump": self.dump, "record": self.record, "places": list(self.places)}
+
+
+class _HandedOver(threading.local):
+    def __init__(self) -> None:
+        self.latest: tuple[Any, FedFrom] | None = None
+
+
+_handed_over = _HandedOver()
+
+
+def hand_over(module: Any, fed: FedFrom) -> None:
+    """Note what the call of a module that is about to be made was fed."""
+    _handed_over.latest = (module, fed)
+
+
+def forget() -> None:
+    """Drop what no recording of this thread took: it holds the tensors of the last call that was fed."""
+    _handed_over.latest = None
+
+
+def _take(module: Any) -> FedFrom | None:
+    """Return what the call of a module that is about to be made was fed, once; None where it was not."""
+    latest = _handed_over.latest
+    if latest is None or latest[0] is not module:
+        return None
+    _handed_over.latest = None
+    return latest[1]

@@ -9,11 +9,10 @@ from typing import Any
 
 from msprobe_hooks.dump.communication.jsonl import Line
 from msprobe_hooks.dump.tokens import PassTokens
-from msprobe_hooks.recording.backward import Inputs, Listener
-from msprobe_hooks.recording.backward_passes import BackwardPasses
+from msprobe_hooks.recording.backward import BackwardPasses, Inputs, Listener
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.fork_guard import abandon_in_children
 from msprobe_hooks.recording.lifecycle import Lifecycle
+from msprobe_hooks.recording.safety_net import abandon_in_children
 from msprobe_hooks.recording.stacks import Stack
 from msprobe_hooks.recording.summary import Count
 from msprobe_hooks.recording.tensor_files import TensorFiles

@@ -1,14 +1,21 @@
-"""The safety net: what fails in the code that observes a training is reported, and never raised into the training."""
+"""The safety of a training that is observed: an error of the observing code is reported, and never raised into it.
+
+A forked child is not observed.
+"""
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 #: Takes what could not be observed, and why.
 Note: TypeAlias = Callable[[str, Exception], None]
+
+_live: weakref.WeakSet[Abandonable] = weakref.WeakSet()
 
 
 class RaisedOnPurpose:
@@ -64,3 +71,26 @@ def report(error: Exception, failed: Callable[[Exception], None]) -> None:
         raise error
     with suppress(Exception):
         failed(error)
+
+
+class Abandonable(Protocol):
+    """Resource that a forked child must let go of."""
+
+    def abandon(self) -> None:
+        """Abandon everything; what is open belongs to the parent."""
+
+
+def abandon_in_children(one: Abandonable) -> None:
+    """Abandon something in every process that is forked off while it exists."""
+    _live.add(one)
+
+
+def _abandon_all() -> None:
+    for one in list(_live):
+        # One that fails must not keep the others from letting go.
+        with suppress(Exception):
+            one.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

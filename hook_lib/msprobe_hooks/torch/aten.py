@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
+from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import discarding

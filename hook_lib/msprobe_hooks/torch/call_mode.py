@@ -31,8 +31,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from msprobe_hooks.torch.apis import Api, ApiTable, operator_api
-from msprobe_hooks.torch.naming.call_sites import as_written, call_site
-from msprobe_hooks.torch.naming.operands import is_reflected
+from msprobe_hooks.torch.call_spelling import as_written, call_site, is_reflected
 
 # On while `make_fx(pre_dispatch=True)` traces, whose mode is on no stack.
 _PRE_DISPATCH = DispatchKey.PreDispatch

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from msprobe_hooks.dump.communication.collectives import BARRIERS, NEVER_WAITED_FOR, operation_of
 from msprobe_hooks.dump.communication.jsonl import Event, Line
-from msprobe_hooks.dump.unread.effects import RECEIVED
+from msprobe_hooks.dump.effects import RECEIVED
 from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.call_mode import is_traced

@@ -27,16 +27,13 @@ from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.tensor_entry import Statistics
 from msprobe_hooks.torch import gradients
-from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.call_mode import is_traced
-from msprobe_hooks.torch.container_files import ContainerFiles
 from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.gradients import TorchEngine, is_recomputed, is_stop
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
-from msprobe_hooks.torch.strides import is_expanded, strides
-from msprobe_hooks.torch.tensor_files import TorchTensorFiles
-from msprobe_hooks.torch.undefined_memory import UndefinedMemory
+from msprobe_hooks.torch.tensor_files import ContainerFiles, TorchTensorFiles
+from msprobe_hooks.torch.tensor_memory import UndefinedMemory, as_bytes, is_expanded, strides
 from msprobe_hooks.torch.write_batches import Buffers
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
+from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from msprobe_hooks.recording import call_records
 from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.call_records import ApiCall

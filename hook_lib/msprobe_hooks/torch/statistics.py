@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.recording.tensor_entry import Number, Statistics
-from msprobe_hooks.torch.strides import is_dense, is_expanded, without_repeats
+from msprobe_hooks.torch.tensor_memory import is_dense, is_expanded, without_repeats
 
 #: Elements of a tensor that is reduced by blocks. Up to there caches keep it from one reduction to the next.
 LARGE: Final = 1 << 20

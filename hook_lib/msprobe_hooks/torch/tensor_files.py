@@ -1,4 +1,4 @@
-"""Tensors written in batches, each to a ``.pt`` file of its own as ``torch.save`` writes it, by one system call."""
+"""Tensors written in batches: each to a ``.pt`` file as ``torch.save`` writes it, or a batch to a container."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from msprobe_hooks.dump.compression import compressed
+from msprobe_hooks.dump.containers import SUFFIX, Described, beginning, name_in
 from msprobe_hooks.recording.checksums import crc32_number
 from msprobe_hooks.recording.tensor_entry import Statistics
 from msprobe_hooks.recording.tensor_files import TensorFiles
-from msprobe_hooks.recording.vectored_write import write_gathered
-from msprobe_hooks.torch.strides import is_expanded, without_repeats
+from msprobe_hooks.recording.vectored_write import Piece, write_gathered
+from msprobe_hooks.torch.tensor_memory import is_expanded, without_repeats
 from msprobe_hooks.torch.write_batches import Batch, Buffers, SavedBefore, Waiting
 
 #: Larger ones need zip64, which is torch's to write.
@@ -50,6 +53,21 @@ _DATE = 1 << 5 | 1
 # As torch does, so that mapped elements are aligned for any vector unit.
 _ALIGNMENT = 64
 _PADDING_FIELD = b"FB"
+
+_SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+_PLAIN_CLASSES = (Tensor, torch.nn.Parameter)
+# Those that every torch copies; packed ones it may only know the bytes of.
+_PLAIN_DTYPES = frozenset(
+    {
+        torch.float64, torch.float32, torch.float16, torch.bfloat16,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8,
+        torch.bool, torch.complex128, torch.complex64,
+        torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+    }
+)  # fmt: skip
+
+# Expanded tensors of fewer bytes are written with all their elements, together with others.
+_LARGE = 2**20
 
 
 def write_pt(path: Path, dtype: torch.dtype, shape: tuple[int, ...], elements: memoryview) -> None:
@@ -141,23 +159,6 @@ def _number(value: int) -> bytes:
     if value < 2**31:
         return b"J" + value.to_bytes(4, "little")
     return b"\x8a\x09" + value.to_bytes(9, "little")
-
-
-_SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
-_PLAIN_CLASSES = (Tensor, torch.nn.Parameter)
-# Those that every torch copies; packed ones it may only know the bytes of.
-_PLAIN_DTYPES = frozenset(
-    {
-        torch.float64, torch.float32, torch.float16, torch.bfloat16,
-        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8,
-        torch.bool, torch.complex128, torch.complex64,
-        torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
-    }
-)  # fmt: skip
-
-
-# Expanded tensors of fewer bytes are written with all their elements, together with others.
-_LARGE = 2**20
 
 
 class TorchTensorFiles(TensorFiles):
@@ -289,3 +290,65 @@ def _share(former: Path, path: Path) -> None:
     except OSError:
         path.unlink(missing_ok=True)
         shutil.copyfile(former, path)
+
+
+class ContainerFiles(TorchTensorFiles):
+    """Saves plain tensors in containers, one for each batch, any other by ``torch.save`` to a file of its own.
+
+    A tensor that calls share, unchanged, is in one container; the record of each names it there. With ``compresses``
+    those are compressed, in the thread, that become smaller by it; none while that would hold
+    up the program.
+    """
+
+    def __init__(self, folder: Path, buffers: Buffers, *, compresses: bool = False) -> None:
+        super().__init__(folder, buffers)
+        self._compresses = compresses
+
+    def data_name(self, batch: Batch, name: str) -> str:
+        """Return the container's file and the tensor's name in it."""
+        return name_in(_file_name(batch), _name(name))
+
+    def share(self, name: str, former: str) -> str:
+        """Return what the former record says."""
+        return former
+
+    def write_batch(self, batch: Batch) -> None:
+        """Write a batch to its container."""
+        file = _file_name(batch)
+        self.attempt(partial(self._write, batch, self.folder / file), 0, file)
+
+    def _write(self, batch: Batch, path: Path) -> None:
+        """Write a container, under another name until it is whole."""
+        # Of two tensors that are called alike the later one is kept, as of their files.
+        tensors = {entry.name: entry for entry in batch.entries if isinstance(entry, Waiting)}
+        stored = [_stored(tensor, self._compresses and not self.holds_up(batch.size)) for tensor in tensors.values()]
+        # The format lets no gap between tensors, and where those of larger elements come first all are aligned.
+        stored.sort(key=lambda pair: -pair[0].item_size if pair[0].frame is None else 0)
+        pieces = [beginning(described for described, _ in stored), *(piece for _, piece in stored)]
+        part = path.with_name(f"{path.name}.part")
+        try:
+            write_gathered(part, pieces)
+            part.replace(path)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+            raise
+        self.bytes += sum(map(len, pieces))
+
+
+def _file_name(batch: Batch) -> str:
+    return f"{batch.number}{SUFFIX}"
+
+
+def _name(file_name: str) -> str:
+    """Return the name of a tensor whose own file would have this name: without suffix, as text that JSON can hold."""
+    return file_name.removesuffix(".pt").encode(errors="backslashreplace").decode()
+
+
+def _stored(tensor: Waiting, compresses: bool) -> tuple[Described, Piece]:
+    """Return what a container says of a tensor, and what it holds: the elements or, where smaller, their frame."""
+    elements, item_size = tensor.elements(), tensor.dtype.itemsize
+    frame = compressed(elements, item_size) if compresses else None
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    described = Described(_name(tensor.name), dtype, tensor.shape, item_size, None if frame is None else len(frame))
+    return described, elements if frame is None else frame

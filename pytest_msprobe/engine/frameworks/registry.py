@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -21,17 +21,42 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class TableForm:
+    """Form of msprobe's result tables of a framework: words of their headers, columns by metric, spelling of dtypes.
+
+    ``in_result`` and ``target_dtype`` are the names of the call's column and of that of the target's dtype.
+    """
+
+    in_result: str
+    target_dtype: str
+    metrics: Mapping[str, str]
+    spell_dtype: Callable[[str], str]
+
+    @property
+    def result_header(self) -> tuple[str, ...]:
+        """The columns of the table of calls."""
+        return (self.in_result, "Forward Test Success", "Backward Test Success", "Message")
+
+    @property
+    def details_header(self) -> tuple[str, ...]:
+        """The columns of the table of outputs."""
+        return ("API Name", "Bench Dtype", self.target_dtype, "Shape", *self.metrics, "Status", "Message")
+
+
+@dataclass(frozen=True, slots=True)
 class FrameworkEntry:
     """Way of a framework into a process.
 
     ``open`` imports and starts it, and raises DeviceError where that fails. ``missing`` returns what keeps this
     installation from running its calls and what to do; None for nothing. ``prepare`` is called before torch is imported
-    in a process that is going to run its calls.
+    in a process that is going to run its calls. ``table_form`` is that of msprobe's tables of its dumps; None for
+    PyTorch's.
     """
 
     open: Callable[[], Framework]
     missing: Callable[[], str | None] = _nothing
     prepare: Callable[[], None] = _nothing
+    table_form: TableForm | None = None
 
 
 class FrameworkRegistry:
@@ -51,6 +76,10 @@ class FrameworkRegistry:
             names = [entry for entry in self._entries if entry != KERNELS]
             raise DeviceError(f"unknown framework {name!r}; known are {', '.join(names)}{did_you_mean(name, names)}")
         return self._entries[name]
+
+    def table_form(self, name: str) -> TableForm | None:
+        """Return the form of msprobe's tables of a framework's dumps; None for PyTorch's, and for an unknown name."""
+        return self._entries[name].table_form if name in self._entries else None
 
 
 @cache

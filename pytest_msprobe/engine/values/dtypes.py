@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.names import plain_dtype
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _LOW_PRECISION_BITS = 16

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.tensor_files.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file

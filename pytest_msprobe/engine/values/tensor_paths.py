@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msprobe_hooks.dump.tensor_files.location import find_file
+from msprobe_hooks.dump.npy import find_file
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 

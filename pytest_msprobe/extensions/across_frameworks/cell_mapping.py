@@ -18,20 +18,18 @@ from pytest_msprobe.extensions.across_frameworks.fusion_table import (
     LSTM,
     VF_LSTM,
     Argument,
+    Body,
     Composition,
     Lstm,
-    compositions,
-    word_of,
-)
-from pytest_msprobe.extensions.across_frameworks.longest_prefix import LongestFirst
-from pytest_msprobe.extensions.across_frameworks.raw_records import (
-    Body,
     are_one,
     body_of,
+    compositions,
     is_tensor,
     settings_of,
     tensors_of_group,
+    word_of,
 )
+from pytest_msprobe.extensions.across_frameworks.layer_mapping import LongestFirst
 from pytest_msprobe.modes.compare.matching.reordering import intact
 from pytest_msprobe.yaml_with_lines import Section, read_document
 

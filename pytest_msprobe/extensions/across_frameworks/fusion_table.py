@@ -7,27 +7,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msprobe_hooks.dump.names import backward_of, split_called
+from msprobe_hooks.errors import RecordError
 from msprobe_standards.decoding import decode_yaml
-from pytest_msprobe.extensions.across_frameworks.raw_records import (
-    Body,
-    are_one,
-    body_of,
-    flat_tensors,
-    settings_of,
-    tensors_of_group,
-)
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.call_context import Table
     from msprobe_hooks.dump.reader import Dump
 
+
 _TABLE = Path(__file__).with_name("compositions.yaml")
 # The scope of a kernel, whose last part is its type with a number.
 _KERNEL = re.compile(r"Kernel\.(?:.*_)?(?P<type>[A-Za-z0-9]+)-op\d+\.\d+\.\w+")
 _CALL = re.compile(r"(?P<side>~?)(?P<word>[\w.]+?)(?::(?P<through>\d+))?(?P<may_be_absent>\??)")
+
+#: PyTorch's name of the call, and the word of MindSpore's.
+VF_LSTM, LSTM = "VF.lstm", "LSTM"
+
+_ADD, _VIEW, _CAST, _CONCAT = "Tensor.__add__", "Tensor.view", "Tensor.astype", "Concat"
+_BEFORE = frozenset({"Functional.zeros", _ADD, _VIEW, _CAST, _CONCAT})
+_BEHIND = frozenset({_VIEW, _CAST})
+# How many calls before and behind the kernel may hold what it takes or returns as it was before it was turned.
+_NEAR = 30
+
+Body: TypeAlias = dict[str, Any]
+#: What a tensor's entry says of its values; the rest is where they are kept, and who asked for gradients.
+_VALUES = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +122,6 @@ def _argument(text: str) -> Argument | None:
     return Argument(word, place) if word else None
 
 
-#: PyTorch's name of the call, and the word of MindSpore's.
-VF_LSTM, LSTM = "VF.lstm", "LSTM"
-
-_ADD, _VIEW, _CAST, _CONCAT = "Tensor.__add__", "Tensor.view", "Tensor.astype", "Concat"
-_BEFORE = frozenset({"Functional.zeros", _ADD, _VIEW, _CAST, _CONCAT})
-_BEHIND = frozenset({_VIEW, _CAST})
-# How many calls before and behind the kernel may hold what it takes or returns as it was before it was turned.
-_NEAR = 30
-
-
 class Lstm:
     """The calls that are an LSTM of one layer and one direction: its kernel, and those around it that only pass on."""
 
@@ -155,7 +152,7 @@ class Lstm:
     def bodies(self) -> dict[str, Body]:
         """Return the records of the one call by their names; none where the calls are not those of one layer."""
         weights = self._weights()
-        inputs, outputs = flat_tensors(self._body, "input_args"), flat_tensors(self._body, "output")
+        inputs, outputs = _flat_tensors(self._body, "input_args"), _flat_tensors(self._body, "output")
         x = self._turned(inputs[0]) if len(inputs) == 4 else None
         if not weights or x is None or len(outputs) < 3:
             return {}
@@ -172,30 +169,30 @@ class Lstm:
         if not backward:
             return {self._record: forward}
         arriving = [each and self._turned(each) for each in tensors_of_group(backward, "input")]
-        of_x = [each for each in flat_tensors(backward, "output") if each["shape"] == inputs[0]["shape"]]
+        of_x = [each for each in _flat_tensors(backward, "output") if each["shape"] == inputs[0]["shape"]]
         leaving = [*map(self._turned, of_x), *(gradient for _, gradient in weights)]
         return {self._record: forward, backward_of(self._record): {"input": arriving[:3], "output": leaving}}
 
     def _makers(self, calls: Sequence[str]) -> dict[str, Body]:
         """Return the calls right before the kernel that made what it takes besides its input, the last one first."""
-        wanted = flat_tensors(self._body, "input_args")[1:]
+        wanted = _flat_tensors(self._body, "input_args")[1:]
         found: dict[str, Body] = {}
         for name in reversed(calls):
             body = body_of(self._dump, name)
-            outputs = flat_tensors(body, "output")
+            outputs = _flat_tensors(body, "output")
             if word_of(name) not in _BEFORE or not any(are_one(one, each) for one in outputs for each in wanted):
                 break
             found[name] = body
-            wanted += flat_tensors(body, "input_args")
+            wanted += _flat_tensors(body, "input_args")
         return found
 
     def _passing(self, calls: Sequence[str]) -> dict[str, Body]:
         """Return the calls right behind the kernel that give on what it returned, with time and batch turned or not."""
-        outputs = flat_tensors(self._body, "output")
+        outputs = _flat_tensors(self._body, "output")
         found: dict[str, Body] = {}
         for name in calls:
             body = body_of(self._dump, name)
-            taken, given = (next(iter(flat_tensors(body, group)), None) for group in ("input_args", "output"))
+            taken, given = (next(iter(_flat_tensors(body, group)), None) for group in ("input_args", "output"))
             is_passed = word_of(name) in _BEHIND and taken and given and taken["shape"] == given["shape"]
             if not is_passed or not any(are_one(taken, one) or _are_turned(taken, one) for one in outputs):
                 break
@@ -204,8 +201,8 @@ class Lstm:
 
     @property
     def _is_turned(self) -> bool:
-        outputs = flat_tensors(self._body, "output")[:1]
-        taken = [flat_tensors(body, "input_args")[0] for body in self._behind.values()]
+        outputs = _flat_tensors(self._body, "output")[:1]
+        taken = [_flat_tensors(body, "input_args")[0] for body in self._behind.values()]
         return any(_are_turned(one, y) for y in outputs for one in taken)
 
     def _turned(self, entry: Any) -> Any:
@@ -221,21 +218,21 @@ class Lstm:
         """The tensors of the calls before and behind the kernel, forward and backward."""
         records = [each for name in self._neighbours for each in (name, backward_of(name))]
         groups = ("input_args", "input", "output")
-        return [one for name in records for group in groups for one in flat_tensors(body_of(self._dump, name), group)]
+        return [one for name in records for group in groups for one in _flat_tensors(body_of(self._dump, name), group)]
 
     def _weights(self) -> list[tuple[Any, Any]]:
         """Return the weights and biases as PyTorch takes them, each with its gradient; none where they are unknown."""
         found: list[tuple[Any, Any]] = []
         parts = self._makers_of(_CONCAT)
-        for part in flat_tensors(parts[0][1], "input_args") if len(parts) == 1 else []:
+        for part in _flat_tensors(parts[0][1], "input_args") if len(parts) == 1 else []:
             viewed = next((each for each in self._makers_of(_VIEW) if _made(each[1], part)), None)
-            taken = flat_tensors(viewed[1], "input_args") if viewed else []
+            taken = _flat_tensors(viewed[1], "input_args") if viewed else []
             if viewed is None or not taken:
                 return []
             added = next((each for each in self._makers_of(_ADD) if _made(each[1], taken[0])), None)
             name, body = added or viewed
-            own = flat_tensors(body, "input_args")
-            gradients = flat_tensors(body_of(self._dump, backward_of(name)), "output")
+            own = _flat_tensors(body, "input_args")
+            gradients = _flat_tensors(body_of(self._dump, backward_of(name)), "output")
             found += zip(own, [*gradients, *[None] * len(own)], strict=False)
         return found
 
@@ -244,7 +241,7 @@ class Lstm:
 
 
 def _made(body: Body, entry: Any) -> bool:
-    return any(are_one(one, entry) for one in flat_tensors(body, "output"))
+    return any(are_one(one, entry) for one in _flat_tensors(body, "output"))
 
 
 def _turned_shape(entry: Any) -> list[Any] | None:
@@ -258,3 +255,54 @@ def _are_turned(one: Any, other: Any) -> bool:
     if turned is None or one["shape"] != turned:
         return False
     return all(key in one and str(one[key]) == str(other.get(key)) for key in ("dtype", "Max", "Min"))
+
+
+def body_of(dump: Dump, record: str) -> Body:
+    """Return what a record says; nothing where there is none, or it is malformed."""
+    if record not in dump.records:
+        return {}
+    try:
+        body = dump.body(record)
+    except RecordError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def tensors_of_group(body: Body, group: str) -> list[Any]:
+    """Return the members of a group that may be tensors; what has another form is none."""
+    members = body.get(group)
+    return [one if is_tensor(one) else None for one in members] if isinstance(members, list) else []
+
+
+def _flat_tensors(body: Body, group: str) -> list[Any]:
+    """Return the tensors of a group, those in its lists among them."""
+    members = body.get(group)
+    return list(_tensors_in(members)) if isinstance(members, list) else []
+
+
+def _tensors_in(members: list[Any]) -> Iterator[Any]:
+    for one in members:
+        if isinstance(one, list):
+            yield from _tensors_in(one)
+        elif is_tensor(one):
+            yield one
+
+
+def settings_of(body: Body) -> Mapping[str, Any]:
+    """Return what a primitive was made with, as far as it was recorded."""
+    details = body.get("details")
+    settings = details.get("settings") if isinstance(details, dict) else None
+    return settings if isinstance(settings, dict) else {}
+
+
+def is_tensor(element: Any) -> bool:
+    """Return whether an element is the entry of a tensor."""
+    return isinstance(element, dict) and "shape" in element
+
+
+def are_one(one: Any, other: Any) -> bool:
+    """Return whether two entries are of tensors of one shape with equal values, as far as was recorded."""
+    if not (is_tensor(one) and is_tensor(other)):
+        return False
+    # As texts: NaN is the same as NaN.
+    return all(str(one.get(key)) == str(other.get(key)) for key in _VALUES)

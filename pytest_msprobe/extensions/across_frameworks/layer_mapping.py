@@ -7,25 +7,41 @@ one is the n-th of the other.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path as File
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from msprobe_hooks.dump.paths.recording import CONSTRUCT_FILE
+from msprobe_hooks.dump.call_context import Surroundings
+from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, shared_name, split_called, split_module
+from msprobe_hooks.dump.paths import CONSTRUCT_FILE
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.across_frameworks.longest_prefix import LongestFirst
-from pytest_msprobe.extensions.across_frameworks.scopes import TOP, ModelPlace, Path, Scopes, read_scopes
 from pytest_msprobe.modes.compare.matching.reordering import intact
 from pytest_msprobe.yaml_with_lines import Section, read_document
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
+
 _EXAMPLE = "TopLayer: {network_with_loss: module}"
 _OLD_TOP = "Cell"
+
+Path: TypeAlias = tuple[str, ...]
+
+#: The class of the root, of which every outermost layer and call is a part.
+_TOP = "TopLayer"
+_RENUMBERED = "ParallelTransformer"
+_FRAME = re.compile(r"File (?P<path>.*?), line \d+, in (?P<function>[^,]+)")
+_FRAMEWORK = re.compile(r"(?:site-packages|package)/(?:torch|mindspore)/")
+_FORWARD = frozenset({"forward", "backward", "construct"})
+_NO_SCOPE = frozenset({"__call__", "construct"})
+_OWN_TOOLS = ("msprobe", "mindspeed")
+
+T = TypeVar("T")
+Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +109,9 @@ def read_layers(source: File | Section) -> LayerMapping:
     children: dict[str, dict[Path, Child]] = {}
     document = read_document(source, _EXAMPLE)
     for parent, key, section in document.items(f"not a layer mapping; it maps classes to children, as in  {_EXAMPLE}"):
-        name = TOP if parent == _OLD_TOP else parent
+        name = _TOP if parent == _OLD_TOP else parent
         if name in children:
-            raise key.refuse(f"{_OLD_TOP!r} is an older word for {TOP!r}, and both are there; delete one")
+            raise key.refuse(f"{_OLD_TOP!r} is an older word for {_TOP!r}, and both are there; delete one")
         children[name] = {}
         for target_path, place, value in section.items(
             f"{parent} maps its children to golden paths, as in  {_EXAMPLE}"
@@ -126,7 +142,7 @@ def match_layers(
                 f"{dump.path.parent / CONSTRUCT_FILE}: missing or empty; --msprobe-mapping with layer needs the "
                 "layers of both runs: record them at level mix or L0, or map values with data"
             )
-    scopes, others = read_scopes(target, target_names), read_scopes(golden, golden_names)
+    scopes, others = _read_scopes(target, target_names), _read_scopes(golden, golden_names)
     found: dict[str, str] = {}
     # Frameworks call from functions of their own that the other may not have: what these leave over goes by layer.
     for path_of in (_inner, _outer):
@@ -134,19 +150,19 @@ def match_layers(
     return found
 
 
-def _inner(placed: ModelPlace) -> Path:
+def _inner(placed: _ModelPlace) -> Path:
     return placed.inner
 
 
-def _outer(placed: ModelPlace) -> Path:
+def _outer(placed: _ModelPlace) -> Path:
     return placed.path
 
 
 def _by_place(
-    scopes: Scopes,
-    others: Scopes,
+    scopes: _Scopes,
+    others: _Scopes,
     mapping: LayerMapping,
-    path_of: Callable[[ModelPlace], Path],
+    path_of: Callable[[_ModelPlace], Path],
     found: Mapping[str, str],
 ) -> dict[str, str]:
     taken = set(found.values())
@@ -168,3 +184,126 @@ def _by_place(
             place[key] += 1
             mapping.used.update(entries)
     return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelPlace:
+    """One record: its path from the root, and the same with the framework's function that called it, if one did."""
+
+    path: Path
+    inner: Path
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Scopes:
+    """All records of one run by name, in their order, and the class of each layer by its path."""
+
+    records: Mapping[str, _ModelPlace]
+    classes: Mapping[Path, str]
+
+    def class_of(self, path: Path) -> str:
+        """Return what a mapping calls the parent at a path: its class, or its name where it was never called."""
+        return self.classes.get(path, path[-1]) if path else _TOP
+
+
+def _read_scopes(dump: Dump, translate: Callable[[str], str]) -> _Scopes:
+    """Place every record of a dump. ``translate`` gives the names of APIs that both runs share.
+
+    Raises DumpError where a file next to the dump is damaged.
+    """
+    surroundings = dump.surroundings
+    records: dict[str, _ModelPlace] = {}
+    classes: dict[Path, str] = {}
+    for name in dump.records:
+        if is_module_name(name):
+            layer, name_of_class, state = _module(name)
+            classes[layer] = name_of_class
+            records[name] = _ModelPlace(layer, layer, state)
+        else:
+            records[name] = _api(name, translate(name), surroundings)
+    shifts = _shifts(records, classes)
+    if shifts:
+        # A class is looked up by the path as it is after the shift.
+        classes = {_shifted(path, shifts): kind for path, kind in classes.items()}
+        records = {
+            name: _ModelPlace(_shifted(placed.path, shifts), _shifted(placed.inner, shifts), placed.state)
+            for name, placed in records.items()
+        }
+    return _Scopes(records, classes)
+
+
+def _module(name: str) -> tuple[Path, str, str]:
+    """Return path, class and state of a module's record."""
+    module = split_module(name)
+    return tuple(module.path.split(".") if module.path else ()), module.class_name, direction_of(name)
+
+
+def _api(name: str, translated: str, surroundings: Surroundings) -> _ModelPlace:
+    own = shared_name(split_called(translated)[0]).rpartition(".")[2]
+    # A backward call is where its forward call is.
+    parent = intact(surroundings.parents).of_call(forward_of(name)) or ""
+    layer = _module(parent)[0] if is_module_name(parent) else ()
+    stack = intact(surroundings.stacks).of_call(name) or ()
+    function = "" if name.startswith(("Primitive.", "Jit.")) else _caller(stack)
+    path = (*layer, own)
+    return _ModelPlace(path, (*layer, function, own) if function else path, direction_of(name))
+
+
+def _caller(stack: tuple[str, ...]) -> str:
+    """Return the framework's outermost function between a call and the layer's forward, empty where there is none."""
+    start = max((i for i, line in enumerate(stack) if "Template" in line), default=-1) + 1
+    function = ""
+    for line in stack[start:]:
+        frame = _FRAME.match(line)
+        if frame is None or frame["function"] in _FORWARD or not _FRAMEWORK.search(frame["path"]):
+            break
+        function = "" if any(tool in frame["path"].lower() for tool in _OWN_TOOLS) else frame["function"]
+    return "" if function in _NO_SCOPE else function
+
+
+def _shifts(records: Mapping[str, _ModelPlace], classes: Mapping[Path, str]) -> dict[Path, int]:
+    """Return the smallest number below each ``layers`` of a transformer: pipeline stages count their own, or all."""
+    roots = {path for path, kind in classes.items() if kind == _RENUMBERED}
+    shifts: dict[Path, int] = {}
+    if roots:
+        for placed in records.values():
+            path = placed.path
+            for i in range(len(path) - 1):
+                if path[i] == "layers" and path[i + 1].isdecimal() and path[:i] in roots:
+                    number, at = int(path[i + 1]), path[: i + 1]
+                    shifts[at] = min(shifts.get(at, number), number)
+    return {path: number for path, number in shifts.items() if number}
+
+
+def _shifted(path: Path, shifts: Mapping[Path, int]) -> Path:
+    words = list(path)
+    for i in range(1, len(path)):
+        shift = shifts.get(path[:i])
+        if shift and words[i].isdecimal():
+            words[i] = str(int(words[i]) - shift)
+    return tuple(words)
+
+
+class LongestFirst(Generic[T]):
+    """Entries by their words; a look-up takes as long as there are different numbers of words, not entries."""
+
+    def __init__(self, entries: Mapping[Words, T]) -> None:
+        self._entries = entries
+        self._lengths = sorted({len(words) for words in entries}, reverse=True)
+
+    def at(self, words: Sequence[str], start: int) -> tuple[Words, T] | None:
+        """Return the longest entry whose words stand at a place in a name, None where there is none."""
+        for length in self._lengths:
+            key = tuple(words[start : start + length])
+            if len(key) == length and key in self._entries:
+                return key, self._entries[key]
+        return None
+
+    def within(self, words: Sequence[str]) -> Iterator[Words]:
+        """Yield the words of every entry that is anywhere in a name."""
+        for length in self._lengths:
+            for i in range(len(words) - length + 1):
+                key = tuple(words[i : i + length])
+                if key in self._entries:
+                    yield key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,36 +16,41 @@ from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.across_frameworks import recorder_differences
-from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiMapping, ApiPair, read_apis
 from pytest_msprobe.extensions.across_frameworks.cell_mapping import CellMapping, compose, read_cells
-from pytest_msprobe.extensions.across_frameworks.export_mapping import write_data_mapping
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import LayerMapping, match_layers, read_layers
 from pytest_msprobe.extensions.across_frameworks.static_graph import CallsOfGraph, graph_as_calls, shared_call
 from pytest_msprobe.extensions.across_frameworks.value_pairing import (
+    ApiMapping,
+    ApiPair,
     across_frameworks,
     at_precision,
     coarsest_so_far,
     drop_unrecorded,
     named_values,
     paired_gradients,
+    read_apis,
     renamed_parameters,
     without_sums,
 )
-from pytest_msprobe.modes.compare.matching.data_mapping import record_of
+from pytest_msprobe.modes.compare.matching.data_mapping import NOTHING, MappedValues, record_of
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
 from pytest_msprobe.modes.compare.matching.name_translation import Name, Partners, Translation, ValuePairing
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
     from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
-    from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
-    from pytest_msprobe.modes.compare.rows import Row
+    from pytest_msprobe.modes.compare.rows import ComparedCall, Row
+
 
 # A search among all names for each unknown one; more than this are not shown.
 _MOST_SUGGESTIONS = 4
 # MindTorch is PyTorch on MindSpore: its names are PyTorch's.
 _FORMS = {"pytorch": "pytorch", "mindtorch": "pytorch", "mindspore": "mindspore"}
+
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ def translation(
         of_graph=any(graphs),
         reversed=target_form == "pytorch" and golden_form == "mindspore",
         forced=forced,
-        export=write_data_mapping if mappings.layers is not None else None,
+        export=_write_data_mapping if mappings.layers is not None else None,
         apis=mappings.apis.pairs if target_form != golden_form else {},
     )
 
@@ -269,3 +276,23 @@ class FrameworkValues(ValuePairing):
     @cached_property
     def _precisions(self) -> tuple[dict[str, str], dict[str, str]]:
         return coarsest_so_far(self.target), coarsest_so_far(self.golden)
+
+
+def _write_data_mapping(path: Path, calls: Iterable[ComparedCall]) -> None:
+    """Write the golden value of each of the target's values that were compared, and N/A for those left out.
+
+    Raises OSError where the file cannot be written.
+    """
+    with path.open("w", encoding="utf-8") as file:
+        for call in calls:
+            if call.target is None or call.golden is None:
+                continue
+            for row in call.rows:
+                if row.target is not None:
+                    golden = row.golden.name if row.golden is not None else NOTHING
+                    file.write(f"{_quoted(row.target.name)}: {_quoted(golden)}\n")
+
+
+def _quoted(name: str) -> str:
+    # YAML reads what JSON writes; names are mostly plain enough to do without.
+    return name if _PLAIN.fullmatch(name) else json.dumps(name)

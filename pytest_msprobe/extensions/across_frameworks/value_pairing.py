@@ -1,30 +1,51 @@
-"""The values of two calls of different frameworks: which belong together, and what says nothing where they differ."""
+"""API mapping: MindSpore's APIs and arguments in PyTorch, and which values of two calls belong together.
+
+Names are those of dumps, ``{Type}.{api}``. The built-in table is ``api_mapping.yaml``; a user's file overrides it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
-from msprobe_hooks.dump.values import Group, Value
-from pytest_msprobe.extensions.across_frameworks.api_mapping import buffer_names, parameter_names
+from msprobe_hooks.dump.names import plain_dtype, split_called
+from msprobe_hooks.dump.values import Group, PlacedValue, Value
+from msprobe_standards.decoding import decode_yaml
+from pytest_msprobe.messages import unknown
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
+from pytest_msprobe.yaml_with_lines import Part, Section, read_document
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.dump.values import PlacedValue
-    from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiPair
+
 
 _PARAMETERS = frozenset({"parameters", "parameters_grad"})
 _NO_GRADIENT = frozenset({"", "NoneType"})
 _NUMBERS = frozenset({"int", "float", "bool"})
 # What arrives for an output is an input of the backward call, and the other way round.
 _TURNED: dict[Group, Group] = {"input": "output", "output": "input"}
+
+_DTYPE = re.compile(rb'"dtype": ?"((?:torch\.)?\w+)"')
+
+_TABLE = Path(__file__).with_name("api_mapping.yaml")
+_EXAMPLE = "- {ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0], pt_args: [0]}"
+# The words of a file, and the group of values that each is about.
+_GROUPS: dict[str, Group] = {
+    "args": "input",
+    "output": "output",
+    "outputs": "output",
+    "parameters": "parameters",
+    "parameters_grad": "parameters_grad",
+}
+_KEYS = ["ms_api", "pt_api", *(f"{side}_{word}" for word in _GROUPS for side in ("ms", "pt"))]
 
 
 def named_values(
@@ -86,7 +107,7 @@ def renamed_parameters(target: list[PlacedValue], golden: list[PlacedValue]) -> 
 def _shared_place(place: str) -> str:
     """Return a place with PyTorch's name of the parameter that it ends in."""
     head, dot, name = place.rpartition(".")
-    return f"{head}{dot}{parameter_names().get(name, name)}"
+    return f"{head}{dot}{_parameter_names().get(name, name)}"
 
 
 def across_frameworks(row: Row, *, is_forward: bool) -> Row:
@@ -124,7 +145,7 @@ def _without_grad(value: Value | None) -> Value | None:
 
 
 def _is_buffer(row: Row) -> bool:
-    return row.group == "parameters" and _shared_place(row.place).rpartition(".")[2] in buffer_names()
+    return row.group == "parameters" and _shared_place(row.place).rpartition(".")[2] in _buffer_names()
 
 
 def _in_its_widths(target: Value | None, golden: Value | None) -> Value | None:
@@ -189,9 +210,6 @@ def paired_gradients(
     return named, frozenset(dropped)
 
 
-_DTYPE = re.compile(rb'"dtype": ?"((?:torch\.)?\w+)"')
-
-
 def coarsest_so_far(dump: Dump) -> dict[str, str]:
     """Return the coarsest float dtype of a run's tensors up to each record, that record included; finest, float32."""
     found: dict[str, str] = {}
@@ -218,3 +236,121 @@ def _as_coarse(value: Value | None, dtype: str) -> Value | None:
     if value is None or own is None or own == "float64" or coarser(own, dtype) == own:
         return value
     return replace(value, dtype=dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPair:
+    """One pair of a user's file; ``place`` is where in the file it is.
+
+    ``places`` gives, by group, PyTorch's index or name for MindSpore's.
+    """
+
+    mindspore: str
+    pytorch: str
+    place: str
+    places: Mapping[Group, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class ApiMapping:
+    """The built-in table with what a user's file adds to it."""
+
+    pairs: Mapping[str, ApiPair] = field(default_factory=dict)
+
+    def translate(self, record: str) -> str:
+        """Return what PyTorch's dump calls a record of MindSpore's; number and direction stay."""
+        api, rest = split_called(record)
+        own = self.pairs.get(api)
+        return f"{own.pytorch}{rest}" if own else f"{built_in(api)}{rest}"
+
+
+@cache
+def built_in(api: str) -> str:
+    """Return what PyTorch's dumps call one of MindSpore's APIs by the built-in table; its own name where none says."""
+    kind, _, name = api.partition(".")
+    prefixes = _table()["prefixes"]
+    return f"{prefixes[kind]}.{name}" if kind in prefixes else table().get(api, api)
+
+
+@cache
+def table() -> Mapping[str, str]:
+    """Return the pairs of the built-in table, the prefixes' aside."""
+    pairs = {f"{part['ms']}.{name}": f"{part['pt']}.{name}" for part in _table()["same_name"] for name in part["names"]}
+    pairs |= _table()["renamed"] | _table()["not_msprobes"] | _table()["primitives"]
+    return pairs
+
+
+@cache
+def _table() -> dict[str, Any]:
+    content: dict[str, Any] = decode_yaml(_TABLE.read_bytes())
+    return content
+
+
+def _parameter_names() -> Mapping[str, str]:
+    """Return what PyTorch's layers call the parameters of MindSpore's."""
+    names: Mapping[str, str] = _table()["parameters"]
+    return names
+
+
+def _buffer_names() -> Container[str]:
+    """Return what PyTorch calls those parameters of MindSpore's layers that are buffers there."""
+    names: list[str] = _table()["buffers"]
+    return names
+
+
+def read_apis(source: Path | Section) -> ApiMapping:
+    """Read a user's file: one mapping, or a list of them.
+
+    Raises OptionError that names file, line and remedy.
+    """
+    pairs: dict[str, ApiPair] = {}
+    for part in read_document(source, _EXAMPLE).members():
+        pair = _pair(part)
+        if pair.mindspore in pairs:
+            other = pairs[pair.mindspore].place
+            raise part.refuse(f"{pair.mindspore!r} is mapped twice, also at {other}; delete one of them")
+        pairs[pair.mindspore] = pair
+    return ApiMapping(pairs)
+
+
+def _pair(part: Part) -> ApiPair:
+    found: dict[str, Part] = {}
+    for name, key, value in part.items(f"not an API mapping; an entry looks like  {_EXAMPLE}"):
+        if name not in _KEYS:
+            raise key.refuse(unknown("key", name, _KEYS))
+        found[name] = value
+    for name in ("ms_api", "pt_api"):
+        if name not in found:
+            raise part.refuse(f"{name} is missing; an entry looks like  {_EXAMPLE}")
+    places: dict[Group, Mapping[str, str]] = {}
+    for word, group in _GROUPS.items():
+        ms_part, pt_part = found.get(f"ms_{word}"), found.get(f"pt_{word}")
+        if ms_part is None and pt_part is None:
+            continue
+        if ms_part is None or pt_part is None:
+            given, other = ("pt", "ms") if ms_part is None else ("ms", "pt")
+            raise found[f"{given}_{word}"].refuse(f"{given}_{word} without {other}_{word}; specify both")
+        if group in places:
+            raise ms_part.refuse(f"ms_{word} is there in both spellings; delete one")
+        places[group] = _indices(word, ms_part, pt_part)
+    name = found["ms_api"].text("an API such as Functional.abs")
+    other = found["pt_api"].text("an API such as Torch.abs")
+    for word, api in (("ms_api", name), ("pt_api", other)):
+        if "." not in api.strip("."):
+            raise found[word].refuse(f"{word}: {api!r} is not an API name of a dump, such as Functional.abs")
+    return ApiPair(name, other, part.place, places)
+
+
+def _indices(word: str, ms_part: Part, pt_part: Part) -> Mapping[str, str]:
+    lists = [[member.text("an index or a name") for member in part.members()] for part in (ms_part, pt_part)]
+    for side, part, texts in (("ms", ms_part, lists[0]), ("pt", pt_part, lists[1])):
+        if not part.is_list:
+            raise part.refuse(f"{side}_{word} is not a list, such as [0, 1]")
+        twice = next((text for text in texts if texts.count(text) > 1), None)
+        if twice is not None:
+            raise part.refuse(f"{side}_{word} lists {twice} twice; each value has one partner")
+    if len(lists[0]) != len(lists[1]):
+        raise ms_part.refuse(
+            f"ms_{word} has {len(lists[0])} members and pt_{word} has {len(lists[1])}; list as many in both"
+        )
+    return dict(zip(*lists, strict=True))

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from msprobe_hooks.extensions.fix.call_filter import PRECISIONS
+from msprobe_hooks.extensions.fix.run_plan import PRECISIONS
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.bisect.bisection import Bisection, found_text, nothing_text
-from pytest_msprobe.extensions.bisect.command import BisectionJournal, Command, Header
-from pytest_msprobe.extensions.bisect.metric import Metric, read_metric
+from pytest_msprobe.extensions.bisect.command import BisectionJournal, Command, Header, Metric, read_metric
 from pytest_msprobe.reports.text import echo, printable
 
 

@@ -19,8 +19,7 @@ from pytest_msprobe.extensions.bisect.command import (
     sharing,
     stacks_of,
 )
-from pytest_msprobe.extensions.bisect.search import Fixes, Found, bound_for, distance, search
-from pytest_msprobe.extensions.bisect.unraised import WIDER, left_text
+from pytest_msprobe.extensions.bisect.search import WIDER, Fixes, Found, bound_for, distance, left_text, search
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Runs of the command, each with a plan of raised calls, and the journal of finished ones."""
+"""Runs of the command, each with a plan of raised calls, the number that is read from it, and the journal."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from msprobe_hooks.extensions.fix.call_filter import Precision
 from msprobe_hooks.extensions.fix.run_plan import (
     AT_START,
     VARIABLE,
@@ -25,13 +25,22 @@ from msprobe_hooks.extensions.fix.run_plan import (
     was_seen,
 )
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.recording.upcasts import Precision
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import CommandError, JournalError, ProgramError
-from pytest_msprobe.extensions.bisect.metric import Metric
-from pytest_msprobe.extensions.bisect.search import Fixes
-from pytest_msprobe.extensions.bisect.unraised import WIDER, left_text
+from pytest_msprobe.extensions.bisect.search import WIDER, Fixes, left_text
 from pytest_msprobe.journal.journal import AppendedLines
+
+_OUTPUT, _ERRORS = "stdout", "stderr"
+_SHOWN = 12
+
+# What is written with a point, an exponent or as no finite number: a count of steps is not the loss.
+_FLOAT = re.compile(
+    r"(?<![\w.])[-+]?(?:(?:\d+\.\d*|\.\d+)(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf(?:inity)?)(?!\w)", re.IGNORECASE
+)
+
+_SHOWN_OF_OUTPUT = 200
 
 
 class Candidate(NamedTuple):
@@ -141,10 +150,6 @@ class Command:
             ) from None
         finally:
             end_session(process)
-
-
-_OUTPUT, _ERRORS = "stdout", "stderr"
-_SHOWN = 12
 
 
 def _unseen(folder: Path) -> str:
@@ -298,3 +303,46 @@ def _require_same(path: Path, line: bytes, wanted: Header) -> None:
 
 def _spelled(value: object) -> str:
     return (", ".join(value) or "none") if isinstance(value, list) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """The exit status, or the last match of a pattern in standard output; without a pattern, of a float."""
+
+    pattern: re.Pattern[str] | None = None
+    is_exit_status: bool = False
+
+    def __str__(self) -> str:
+        if self.is_exit_status:
+            return "the exit status"
+        return "the last float of standard output" if self.pattern is None else f"the last {self.pattern.pattern!r}"
+
+    def of(self, status: int, output: str) -> float:
+        """Return the number of a run. Raises CommandError where it gave none."""
+        if self.is_exit_status:
+            return float(status)
+        pattern = self.pattern or _FLOAT
+        matches = list(pattern.finditer(output))
+        if not matches:
+            what = "prints no float" if self.pattern is None else f"prints nothing that matches {pattern.pattern!r}"
+            raise CommandError(
+                f"the command {what}; its output ends with {output[-_SHOWN_OF_OUTPUT:]!r}",
+                remedy="pass --metric REGEX or --exit-status",
+            )
+        last = matches[-1]
+        text = last[1] if pattern.groups else last[0]
+        try:
+            return float(text)
+        except (TypeError, ValueError):
+            raise CommandError(
+                f"--metric {pattern.pattern!r} matches {last[0]!r}: {text!r} is not a number",
+                remedy="put the number into the pattern's first group, such as 'loss=(\\S+)'",
+            ) from None
+
+
+def read_metric(pattern: str | None, *, is_exit_status: bool) -> Metric:
+    """Return the metric of the command's options. Raises CommandError for a pattern that is none."""
+    try:
+        return Metric(None if pattern is None else re.compile(pattern, re.MULTILINE), is_exit_status)
+    except re.error as error:
+        raise CommandError(f"--metric {pattern!r}: not a regular expression: {error}") from None

@@ -1,4 +1,4 @@
-"""The search itself: which of many calls moves a number when it runs in another precision.
+"""The search itself: which of many calls moves a number in another precision, and calls that were not raised.
 
 Prefixes are searched. The number is as it was with no call raised and moved with all of them, so somewhere between two
 prefixes that differ by one call it begins to be moved, and halving finds such a place whether or not the number moves
@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from msprobe_hooks.extensions.fix.run_plan import UNNAMED_LIBRARY, Left, library_of
+from msprobe_hooks.recording.upcasts import Precision
 
 # Of the whole movement: a call that moves less cannot be distinguished from the rounding of the others that are raised
 # with it.
 _SHARE = 0.1
 # Of the number: 8 units in the last place of a float32, by which a loss moves where anything is rounded otherwise.
 _ROUNDING = 2.0**-20
+
+#: What to try where calls in a precision move nothing.
+WIDER: Final[Mapping[Precision, str]] = {
+    "float32": "--to float64 also raises float32",
+    "float64": "there is no higher precision; --to cpu runs calls of a device with the kernels of the CPU",
+    "cpu": "--to float64 also raises float32",
+}
+
+_SHOWN = 20
 
 
 class Fixes(NamedTuple):
@@ -106,3 +118,30 @@ def search(total: int, plain: float, raised: float, measure: Measure, bound: flo
     alone = together if below == 0 else measure(Fixes(below, beyond))
     without = plain if total == 1 else measure(Fixes(below, beyond, is_inverted=True))
     return Found(below, bound, plain, raised, together, alone, without)
+
+
+def left_text(left: Sequence[Left], calls: Collection[str], namespaces: Sequence[str]) -> list[str]:
+    """Return lines on what ran as it is in every run, and on libraries of ``namespaces`` without a call.
+
+    ``calls`` are the calls that can be raised. There are no lines where there is nothing to say.
+    """
+    lines = [*_unmet_lines(left, calls, namespaces), *_left_lines(left)]
+    if not lines:
+        return []
+    more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return ["Not raised, so not searched:", *lines[:_SHOWN], *more]
+
+
+def _left_lines(left: Sequence[Left]) -> Iterator[str]:
+    for each in left:
+        if each.reason == UNNAMED_LIBRARY:
+            yield f"  {each.api}: pass --custom-op-namespaces {library_of(each.api)}"
+        else:
+            yield f"  {each.api}: {each.reason}"
+
+
+def _unmet_lines(left: Sequence[Left], calls: Collection[str], namespaces: Sequence[str]) -> Iterator[str]:
+    met = {library_of(name) for name in (*calls, *(each.api for each in left))}
+    for namespace in namespaces:
+        if namespace not in met:
+            yield f"  --custom-op-namespaces {namespace}: no operator of it with a result to change was called"

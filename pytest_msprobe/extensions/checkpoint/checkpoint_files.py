@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.escaping import numbered
-from msprobe_hooks.extensions.checkpoint.digest import Digest, added, shifted
 from msprobe_hooks.extensions.checkpoint.torch_weights import rounded_digests, tensor_digests
+from msprobe_hooks.extensions.checkpoint.weights_file import Digest, added, shifted
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular

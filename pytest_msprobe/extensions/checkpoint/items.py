@@ -17,8 +17,15 @@ from msprobe_hooks.messages import counted
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.distance import Distance, can_be_measured, distance, have_equal_bits
-from pytest_msprobe.extensions.checkpoint.weight_differences import Difference, Earlier, difference
+from pytest_msprobe.extensions.checkpoint.weight_differences import (
+    Difference,
+    Distance,
+    Earlier,
+    can_be_measured,
+    difference,
+    distance,
+    have_equal_bits,
+)
 from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
 from pytest_msprobe.reports.page_file import Results, cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.outcomes import Breakdown

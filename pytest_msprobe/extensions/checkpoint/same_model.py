@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from msprobe_hooks.extensions.checkpoint.weights_file import is_stack
@@ -23,8 +25,6 @@ from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     rows_of,
     transposed,
 )
-from pytest_msprobe.extensions.checkpoint.numbering import Numbering
-from pytest_msprobe.extensions.checkpoint.tensor_parallel import RankPart, whole_of
 from pytest_msprobe.extensions.checkpoint.weight_differences import Earlier
 from pytest_msprobe.extensions.checkpoint.weights_folder import INDEX, main_file, read_checkpoint
 from pytest_msprobe.extensions.model_names.fused_parts import Canonical, ModelSizes, UnknownSizesError, part_rows
@@ -32,6 +32,15 @@ from pytest_msprobe.extensions.model_names.model_names import ModelNames
 
 _HEAD, _EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 _EXPERT = re.compile(r"(?<=\.experts\.)\{expert\}(?=\.)")
+
+_VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
+_KEY_VALUE = (".k_proj.", ".v_proj.")
+
+# A rank, or a virtual stage and its rank.
+_Key = TypeVar("_Key", int, tuple[int, int])
+
+_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
+_EXPERT_NUMBER = re.compile(r"(?<=\.experts\.)\d+(?=\.)")
 
 
 def paired(
@@ -84,8 +93,8 @@ def _unified(
     found = {name: parameter for name, parameter in side.parameters.items() if name in common}
     rest = tuple(_shared(name, each, names) for name, each in side.parameters.items() if name not in common)
     shares = side.shares or (Share(0, {}, rest),)
-    numbering = Numbering(shares, names)
-    parts: defaultdict[str, list[RankPart]] = defaultdict(list)
+    numbering = _Numbering(shares, names)
+    parts: defaultdict[str, list[_RankPart]] = defaultdict(list)
     broken: dict[str, Parameter] = {}
     for share, shared in _placed(shares):
         canonical = names.canonical(shared.name)
@@ -94,14 +103,14 @@ def _unified(
                 kind = "etp" if ".experts." in name else "tp"
                 place = share.layout.get(kind) or _default(kind, share)
                 rank, size = (0, 1) if shared.whole_shape else place
-                parts[name].append(RankPart(share.rank, rank, size, _axis(shared, canonical), part))
+                parts[name].append(_RankPart(share.rank, rank, size, _axis(shared, canonical), part))
         except (UnknownSizesError, CheckpointError) as error:
             for part_name in canonical.parts:
                 name = numbering.numbered(part_name.name, canonical, share, shared.chunk)
                 broken[name] = replace(shared.matrices[0], fault=str(error))
     for name, each in parts.items():
         try:
-            found[name] = whole_of(name, each, shapes.get(name), sizes)
+            found[name] = _whole_of(name, each, shapes.get(name), sizes)
         except CheckpointError as error:
             found[name] = replace(each[0].part, fault=str(error))
     return found | broken
@@ -172,7 +181,7 @@ def _parts(
     canonical: Canonical,
     share: Share,
     shared: SharedParameter,
-    numbering: Numbering,
+    numbering: _Numbering,
     sizes: ModelSizes,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Iterator[tuple[str, Parameter]]:
@@ -237,3 +246,137 @@ class EarlierSteps:
 def _in_words(path: Path) -> str:
     named = path.parents[1] if path.name == INDEX else path
     return "/".join(named.parts[-2:]) if named.name.startswith("step") else named.name
+
+
+@dataclass(frozen=True, slots=True)
+class _RankPart:
+    """Part that rank ``number`` of ``size`` tensor parallel ranks holds of a parameter shared along ``axis``."""
+
+    rank: int
+    number: int
+    size: int
+    axis: int | None
+    part: Parameter
+
+
+def _whole_of(name: str, parts: Sequence[_RankPart], shape: tuple[int, ...] | None, sizes: ModelSizes) -> Parameter:
+    """Return the whole of what ranks hold; ``shape`` is that on the other side, where it is known.
+
+    Raises CheckpointError where shares are missing or do not fit.
+    """
+    first = parts[0]
+    axis = _shard_axis(first, shape)
+    places: dict[int, list[_RankPart]] = {}
+    for part in parts:
+        number = 0 if axis is None or part.size == 1 else part.number // _same(name, part.size, sizes)
+        places.setdefault(number, []).append(part)
+    count = 1 if axis is None or first.size == 1 else first.size // _same(name, first.size, sizes)
+    missing = next((number for number in range(count) if number not in places), None)
+    if missing is not None:
+        raise CheckpointError(
+            f"no rank holds share {missing} of {count} of {name}", remedy="write the weights of all ranks"
+        )
+    fault = next((text for number in sorted(places) if (text := _difference(places[number]))), "")
+    whole = first.part if count == 1 else _joined(name, [places[number][0] for number in range(count)], axis or 0)
+    whole = _without_padding(name, whole, shape)
+    return replace(whole, fault=whole.fault or fault)
+
+
+def _joined(name: str, parts: Sequence[_RankPart], axis: int) -> Parameter:
+    start, placed = 0, []
+    for part in parts:
+        words = f"tensor parallel rank {part.number}"
+        placed.append(Placed(part.part, words, *((start, 0) if axis == 0 else (0, start))))
+        start += part.part.shape[axis]
+    shape = list(parts[0].part.shape)
+    shape[axis] = start
+    return joined(name, placed, tuple(shape))
+
+
+def _shard_axis(first: _RankPart, shape: tuple[int, ...] | None) -> int | None:
+    """Return along which axis ranks share: that of the name, unless shapes of the other side show another."""
+    held = first.part.shape
+    if shape is not None and len(shape) == len(held) and first.size > 1:
+        if shape == held:
+            return None
+        if first.axis is None:
+            return next((axis for axis in range(len(held)) if held[axis] * first.size == shape[axis]), None)
+    return first.axis if first.axis is None or first.axis < len(held) else None
+
+
+def _same(name: str, size: int, sizes: ModelSizes) -> int:
+    """Return how many ranks hold the same key and value heads, where there are more ranks than heads."""
+    heads = sizes.kv_heads
+    return size // heads if heads and size > heads and any(part in name for part in _KEY_VALUE) else 1
+
+
+def _difference(parts: Sequence[_RankPart]) -> str:
+    """Return in words that ranks which hold the same part hold different values of it."""
+    if len(parts) == 1:
+        return ""
+    first = parts[0].part.digest().own.rows
+    odd = [part.rank for part in parts[1:] if not np.array_equal(part.part.digest().own.rows, first)]
+    if not odd:
+        return ""
+    ranks = f"rank {odd[0]} holds" if len(odd) == 1 else f"ranks {', '.join(map(str, odd[:8]))} hold"
+    return f"{ranks} other values than rank {parts[0].rank}"
+
+
+def _without_padding(name: str, whole: Parameter, shape: tuple[int, ...] | None) -> Parameter:
+    """Return a vocabulary without the rows that fill it up to a multiple of the ranks."""
+    if shape is None or not name.endswith(_VOCABULARY) or len(whole.shape) != 2 or whole.shape[0] <= shape[0]:
+        return whole
+    padding = whole.shape[0] - shape[0]
+    if whole.shape[1:] != shape[1:] or padding * 2 > whole.shape[0]:
+        return whole
+    cut = rows_of(whole, [slice(0, shape[0])])
+    return replace(cut, note=f"{padding} rows of padding are not compared")
+
+
+class _Numbering:
+    """Continuation of the numbers of layers from stage to stage and of those of experts from rank to rank.
+
+    Megatron begins both anew at 0 on each rank; vLLM, SGLang and FSDP number through. Which of the two it is shows
+    where the numbers of two stages, or of two expert parallel ranks, overlap.
+    """
+
+    def __init__(self, shares: Iterable[Share], names: ModelNames) -> None:
+        layers: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        experts: defaultdict[int, set[int]] = defaultdict(set)
+        for share in shares:
+            stage, rank = share.layout.get("pp", (0, 1))[0], share.layout.get("ep", (0, 1))[0]
+            for shared in share.parameters:
+                found = names.canonical(shared.name)
+                layers[shared.chunk, stage].update(() if found.layer is None else (found.layer,))
+                experts[rank].update(() if found.expert is None else (found.expert,))
+        self._layers = _offsets(layers)
+        self._experts = _offsets(experts)
+
+    def numbered(self, name: str, canonical: Canonical, share: Share, chunk: int) -> str:
+        """Return a canonical name, or one of a part of it, with the numbers of the whole model."""
+        if canonical.layer is not None:
+            first = self._layers.get((chunk, share.layout.get("pp", (0, 1))[0]), 0)
+            layer = canonical.layer + (first if share.first_layer is None else share.first_layer)
+            name = _LAYER.sub(str(layer), name, count=1)
+        if canonical.expert is not None:
+            first = self._experts.get(share.layout.get("ep", (0, 1))[0], 0)
+            expert = canonical.expert + (first if share.first_expert is None else share.first_expert)
+            name = _EXPERT_NUMBER.sub(str(expert), name, count=1)
+        return name
+
+    def first_expert(self, share: Share, count: int) -> int:
+        """Return the number of the first of the ``count`` experts that a rank holds as one stack."""
+        return share.layout.get("ep", (0, 1))[0] * count if share.first_expert is None else share.first_expert
+
+
+def _offsets(held: Mapping[_Key, set[int]]) -> dict[_Key, int]:
+    """Return by what each rank's numbers are to grow: nothing where no two ranks have the same."""
+    total = sum(map(len, held.values()))
+    if len(set().union(*held.values())) == total:
+        return {}
+    offsets: dict[_Key, int] = {}
+    following = 0
+    for key in sorted(held):
+        offsets[key] = following
+        following += max(held[key], default=-1) + 1
+    return offsets

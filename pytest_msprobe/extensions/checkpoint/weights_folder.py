@@ -13,8 +13,9 @@ from torch import Tensor
 
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.checkpoint import weights_file
-from msprobe_hooks.extensions.checkpoint.digest import Digest, Numbers
 from msprobe_hooks.extensions.checkpoint.weights_file import (
+    Digest,
+    Numbers,
     RankWeights,
     WrittenParameter,
     digests_of,

@@ -1,21 +1,49 @@
-"""Communication of a step over all ranks: messages, waits, and libraries that no recorder sees."""
+"""Communication of a step over all ranks, opened from the files of a run: messages, waits, libraries that none sees."""
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, islice
+from pathlib import Path
 from typing import NamedTuple
 
 from msprobe_hooks.dump.communication.collectives import BARRIERS, FROM_ROOT, TO_ROOT
-from msprobe_hooks.dump.communication.jsonl import Call, Exchange, RankCalls, Step, find_exchanges, read_calls
-from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.communication.jsonl import (
+    FILE,
+    Call,
+    Exchange,
+    RankCalls,
+    Step,
+    find_exchanges,
+    find_steps,
+    read_calls,
+)
+from msprobe_hooks.dump.paths import DUMP_FILE, rank_of
+from msprobe_hooks.dump.reader import Dump, ReadDump, read_truncated_dump
+from msprobe_hooks.errors import DumpError
 
 # The text by which a record that holds a DTensor is known.
 _PLACEMENTS = b'"placements"'
+
+_MOST_RANKS = 10**5
+
+_SHOWN_RECORDS = 10_000
+# DistributedDataParallel keeps the model in this attribute, and FSDP puts its name before that of a module's class.
+_WRAPPED = "Module.module."
+_FSDP = re.compile(r"\.FSDP\w*\.(forward|backward)")
+
+# A choice: in seconds, what a busy machine does to healthy ranks.
+_LEAST = 1.0
+
+# A recording of these tasks holds some calls, and says nothing of what the others were.
+_PARTIAL_TASKS = frozenset({"overflow_check", "free_benchmark", "exception_dump"})
+_LEVELS_WITHOUT_CALLS = frozenset({"L0", "L2", "debug"})
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:
@@ -44,9 +72,6 @@ def between(exchange: Exchange) -> str:
 def format_communication(exchange: Exchange) -> str:
     """Return a communication as a line names it: ``all_reduce.7 among ranks 0-3``."""
     return f"{short_name(exchange.lead)} {between(exchange)}"
-
-
-_MOST_RANKS = 10**5
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +161,6 @@ def _ending(known: RankCalls, dump: Dump, problem: str | None) -> str:
     return f"{words} ({problem})" if problem else words
 
 
-_SHOWN_RECORDS = 10_000
-# DistributedDataParallel keeps the model in this attribute, and FSDP puts its name before that of a module's class.
-_WRAPPED = "Module.module."
-_FSDP = re.compile(r"\.FSDP\w*\.(forward|backward)")
-
-
 def unrecorded_lines(steps: Sequence[StepCommunication]) -> Iterator[str]:
     """Yield why the communication of a library is not among the calls, a line for each; none where all seems to be."""
     has_calls = any(step.exchanges for step in steps)
@@ -180,10 +199,6 @@ def _names(steps: Sequence[StepCommunication]) -> Iterator[str]:
 def _has_distributed_tensors(steps: Sequence[StepCommunication]) -> bool:
     first = next((dump for step in steps for dump in step.step.ranks.values()), None)
     return first is not None and any(_PLACEMENTS in bytes(raw) for raw in first.records.values())
-
-
-# A choice: in seconds, what a busy machine does to healthy ranks.
-_LEAST = 1.0
 
 
 class Wait(NamedTuple):
@@ -252,3 +267,78 @@ def _needs(exchange: Exchange, timed: Sequence[Call]) -> Iterator[tuple[Call, Ca
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.3g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The steps of a run, and of each dump the step and the rank. ``others`` are dumps that were not named."""
+
+    steps: list[StepCommunication]
+    places: Mapping[Path, tuple[StepCommunication, int]]
+    others: list[Path]
+
+    def unnamed_files(self) -> list[Path]:
+        """Return the files that the verdicts depend on besides the named dumps."""
+        lines = (path.parent / FILE for path in self.places)
+        return [*self.others, *(path for path in lines if path.is_file())]
+
+
+def open_steps(named: Mapping[Path, ReadDump]) -> Opened:
+    """Read the other ranks of the named dumps' steps and bring their communication together.
+
+    Raises DumpError where no communication was recorded, or not all of it.
+    """
+    others = {path: read_truncated_dump(path) for path in _siblings(named)}
+    dumps = {**named, **others}
+    _require_communication(dumps)
+    ranks = _ranks_by_run(dumps)
+    opened = []
+    with _without_collections():
+        for step in find_steps(each.dump for each in dumps.values()):
+            problems = {rank: dumps[dump.path].problem for rank, dump in step.ranks.items() if dumps[dump.path].problem}
+            opened.append(read_step(step, ranks.get(step.folder.parent, frozenset()), problems))
+    places = {dump.path: (step, rank) for step in opened for rank, dump in step.step.ranks.items()}
+    return Opened(opened, places, list(others))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Make objects that stay: looking for garbage among millions of them takes a quarter of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+def _siblings(named: Iterable[Path]) -> Iterator[Path]:
+    known = set(named)
+    for folder in sorted({path.parent.parent for path in known if _is_of_rank(path)}):
+        yield from (path for path in sorted(folder.glob(f"rank*/{DUMP_FILE}")) if path not in known)
+
+
+def _is_of_rank(path: Path) -> bool:
+    return path.name == DUMP_FILE and rank_of(path.parent) is not None
+
+
+def _ranks_by_run(dumps: Iterable[Path]) -> dict[Path, frozenset[int]]:
+    """Return the ranks of the named steps by the folder of the run: who recorded one step is a rank of the others."""
+    found: dict[Path, frozenset[int]] = {}
+    for folder in {path.parent.parent for path in dumps if _is_of_rank(path)}:
+        ranks = frozenset(rank for path in folder.iterdir() if (rank := rank_of(path)) is not None)
+        found[folder.parent] = found.get(folder.parent, frozenset()) | ranks
+    return found
+
+
+def _require_communication(dumps: Mapping[Path, ReadDump]) -> None:
+    for path, each in dumps.items():
+        if each.dump.task in _PARTIAL_TASKS:
+            raise DumpError(
+                f"{path}: task {each.dump.task} records some calls only, so that partners are unknown; record with "
+                "task statistics or tensor"
+            )
+        if each.dump.level in _LEVELS_WITHOUT_CALLS:
+            raise DumpError(f"{path}: level {each.dump.level} records no communication; record with level L1 or mix")

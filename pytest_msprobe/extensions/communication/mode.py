@@ -19,7 +19,7 @@ from pytest_msprobe.run.shared_options import html_file
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import ReadDump
-    from pytest_msprobe.extensions.communication.opening import Opened
+    from pytest_msprobe.extensions.communication.messages import Opened
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that judge communication, not by every start of pytest.
@@ -42,7 +42,7 @@ class CommunicationMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return every dump below a folder. Raises DumpError where there is none."""
-        from msprobe_hooks.dump.paths.recording import find_dumps
+        from msprobe_hooks.dump.paths import find_dumps
 
         return find_dumps(folder)
 
@@ -62,7 +62,7 @@ class CommunicationMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, ReadDump]) -> None:
         """Match the calls of all ranks."""
-        from pytest_msprobe.extensions.communication.opening import open_steps
+        from pytest_msprobe.extensions.communication.messages import open_steps
 
         config.stash[_opened_key] = open_steps(dumps)
 

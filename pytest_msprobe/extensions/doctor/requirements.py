@@ -16,10 +16,9 @@ from typing import Literal
 
 import msgspec
 
+from msprobe_hooks.dump.containers import file_of
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.opening import open_dump
-from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.tensor_files.containers import file_of
+from msprobe_hooks.dump.reader import Dump, open_dump
 from msprobe_hooks.json_decoding import decode_json
 from msprobe_hooks.messages import listed
 from pytest_msprobe.engine.framework_names import checked_as

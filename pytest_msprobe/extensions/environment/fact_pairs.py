@@ -1,4 +1,4 @@
-"""Pairs of facts and of random calls of two starts, and how severe a difference of each is, by ``levels.yaml``."""
+"""Pairs of facts and of random calls of two starts, which are opened here, and how severe each difference is."""
 
 from __future__ import annotations
 
@@ -12,12 +12,36 @@ from typing import Any, Literal
 
 import msgspec
 
+from msprobe_hooks.errors import StartError
 from msprobe_hooks.escaping import numbered
-from msprobe_hooks.extensions.environment.start_file import RandomCalls
+from msprobe_hooks.extensions.environment.start_file import RandomCalls, rank_files, read_started
 from msprobe_standards.decoding import decode_yaml
-from pytest_msprobe.extensions.environment.msprobe_pack import SECTIONS, STEPPED, Facts, Value, tensors
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.environment.msprobe_pack import (
+    SECTIONS,
+    STEPPED,
+    Facts,
+    Value,
+    facts_of,
+    read_pack,
+    tensors,
+)
 
 Level = Literal["error", "warning"]
+
+# As msprobe: a frame is the same where file name, function and line of code agree so much on average.
+_SAME = 0.8
+_FRAME = re.compile(r"File (?P<file>.*?), line (?P<line>\d+), in (?P<function>[^,]*), ?(?P<code>.*)", re.DOTALL)
+
+# As msprobe: names that are more alike than this are taken for one.
+_ALIKE = 0.8
+_DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"[-+]?[\d.]+(?:e[-+]?\d+)?", re.IGNORECASE)
+# What a run writes to, also where its value is a folder's name without a slash.
+_OUTPUT = re.compile(
+    r"(?:\w*_)?(?:out|output|outputs|save|saves|log|logs|logging|tensorboard|tb|dump|results?|work|ckpt|checkpoints?"
+    r"|profile|profiler|trace)_?(?:dir|directory|folder|path|root)|o|out|output|outputs|save"
+)
 
 
 class Variable(msgspec.Struct, frozen=True):
@@ -47,11 +71,6 @@ def levels() -> Levels:
     """Return the table."""
     plain: Any = decode_yaml(Path(__file__).with_name("levels.yaml").read_bytes())
     return msgspec.convert(plain, Levels)
-
-
-# As msprobe: a frame is the same where file name, function and line of code agree so much on average.
-_SAME = 0.8
-_FRAME = re.compile(r"File (?P<file>.*?), line (?P<line>\d+), in (?P<function>[^,]*), ?(?P<code>.*)", re.DOTALL)
 
 
 def pair_random(target: Facts, golden: Facts) -> Iterator[tuple[str, RandomCalls | None, RandomCalls | None]]:
@@ -112,17 +131,6 @@ def _place(calls: RandomCalls) -> str:
     """Return file and line of the innermost frame."""
     match = _FRAME.fullmatch(calls.stack[-1]) if calls.stack else None
     return f"{PurePosixPath(match['file']).name}:{match['line']}" if match else "unknown"
-
-
-# As msprobe: names that are more alike than this are taken for one.
-_ALIKE = 0.8
-_DIGITS = re.compile(r"\d+")
-_NUMBER = re.compile(r"[-+]?[\d.]+(?:e[-+]?\d+)?", re.IGNORECASE)
-# What a run writes to, also where its value is a folder's name without a slash.
-_OUTPUT = re.compile(
-    r"(?:\w*_)?(?:out|output|outputs|save|saves|log|logs|logging|tensorboard|tb|dump|results?|work|ckpt|checkpoints?"
-    r"|profile|profiler|trace)_?(?:dir|directory|folder|path|root)|o|out|output|outputs|save"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +299,85 @@ _PAIRING: dict[str, Callable[[str, Facts, Facts], Iterator[Pair]]] = {
     "variables": _variables,
     "random": _random,
 }
+
+
+def start_files(folder: Path) -> list[Path]:
+    """Return the files of a folder, by rank. Raises StartError where there are none."""
+    files = rank_files(folder)
+    if not files:
+        raise StartError(f"{folder}: no rank<n>.json; name the folder that msprobe_hooks.write_environment wrote")
+    return files
+
+
+def read_starts(path: Path) -> dict[int, Facts]:
+    """Return the facts of each rank in a file. Raises StartError."""
+    if path.suffix == ".zip":
+        return read_pack(path)
+    facts = facts_of(read_started(path))
+    return {facts.rank: facts}
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files that a start consists of. Raises StartError where a folder has none."""
+    return start_files(path) if path.is_dir() else [path]
+
+
+def read_all(path: Path) -> Mapping[int, Facts]:
+    """Return the facts of each rank in a file or a folder. Raises StartError."""
+    found: dict[int, Facts] = {}
+    for file in files_of(path):
+        found |= read_starts(file)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The pairs of each file by rank, and what is odd about either side, in sentences."""
+
+    files: Mapping[Path, Mapping[int, list[Pair]]]
+    notes: list[str]
+
+    def named(self, path: Path) -> Iterator[tuple[str, Pair]]:
+        """Yield the pairs of a file with what their items' names begin with: the rank where there are several."""
+        ranks = self.files[path]
+        for rank, pairs in ranks.items():
+            prefix = f"rank{rank}/" if len(ranks) > 1 else ""
+            yield from ((prefix, pair) for pair in pairs)
+
+    def ranked(self) -> list[tuple[int, Pair]]:
+        """Return all pairs with their ranks."""
+        return [(rank, pair) for ranks in self.files.values() for rank, pairs in ranks.items() for pair in pairs]
+
+
+def open_starts(targets: Mapping[Path, Mapping[int, Facts]], golden: Path) -> Opened:
+    """Pair the facts of each rank with those of the same rank of the golden environment.
+
+    Raises OptionError where that has no such rank or nothing in common, StartError for unusable files.
+    """
+    goldens = read_all(golden)
+    files: dict[Path, dict[int, list[Pair]]] = {}
+    notes: list[str] = []
+    for path, ranks in targets.items():
+        for rank, target in ranks.items():
+            other = goldens.get(rank)
+            if other is None:
+                have = ", ".join(map(str, goldens))
+                raise OptionError(
+                    f"{golden}: no rank {rank}, which {path} has; it has ranks {have}", remedy="name one with this rank"
+                )
+            files.setdefault(path, {})[rank] = pairs_of(target, other)
+            notes += [f"rank {rank}: {problem}" for problem in target.problems]
+            notes += [f"golden rank {rank}: {problem}" for problem in other.problems]
+            notes += list(_one_sided(rank, target, other))
+    seen = {rank for ranks in targets.values() for rank in ranks}
+    notes += [f"golden rank {rank}: the target has no such rank" for rank in goldens if rank not in seen]
+    if not any(pairs for ranks in files.values() for pairs in ranks.values()):
+        raise OptionError(f"{golden}: no fact in common with the target", remedy="write both in the same way")
+    return Opened(files, notes)
+
+
+def _one_sided(rank: int, target: Facts, golden: Facts) -> Iterator[str]:
+    for side, one, other in (("target", target, golden), ("golden environment", golden, target)):
+        only = sorted(one.known - other.known)
+        if only:
+            yield f"rank {rank}: not compared, only the {side} has them: {', '.join(only)}"

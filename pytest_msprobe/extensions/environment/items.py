@@ -10,9 +10,9 @@ import pytest
 
 from msprobe_hooks.escaping import id_name, numbered
 from msprobe_hooks.messages import counted
+from pytest_msprobe.extensions.environment.fact_pairs import Opened, Pair
 from pytest_msprobe.extensions.environment.judging import judge_pair, value_text
 from pytest_msprobe.extensions.environment.msprobe_pack import SECTIONS
-from pytest_msprobe.extensions.environment.opening import Opened
 from pytest_msprobe.extensions.environment.workbook import FILE, Ranked, write_result
 from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
 from pytest_msprobe.reports.page_file import Results, cannot_be_written, end_as_incomplete
@@ -24,8 +24,6 @@ from pytest_msprobe.run.shared_options import XLSX
 
 if TYPE_CHECKING:
     import pytest
-
-    from pytest_msprobe.extensions.environment.fact_pairs import Pair
 
 
 class FactItem(JudgedItem):

@@ -10,8 +10,8 @@ from msprobe_hooks.extensions.environment.start_file import RandomCalls, TensorF
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.extensions.environment.fact_pairs import Pair
+from pytest_msprobe.extensions.environment.launch_scripts import is_same
 from pytest_msprobe.extensions.environment.msprobe_pack import Value
-from pytest_msprobe.extensions.environment.spellings import is_same
 
 STANDARD = "environment"
 

@@ -1,7 +1,8 @@
-"""Hyperparameters of launch scripts, command lines and YAML files."""
+"""Hyperparameters of launch scripts, command lines and YAML files, and spellings of one setting."""
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,6 @@ from pathlib import PurePath
 from typing import Any
 
 from msprobe_standards.decoding import YamlError, decode_yaml
-from pytest_msprobe.extensions.environment.spellings import is_repeated
 
 _CONTINUED, _COMMENT = re.compile(r"\\\r?\n"), re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
@@ -98,7 +98,7 @@ def merge(found: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add settings of another place; what has several values gets all of them, as a text."""
     for name, value in more.items():
         known = found.get(name, value)
-        found[name] = known if known == value or is_repeated(known, value) else f"{known}; {value}"
+        found[name] = known if known == value or _is_repeated(known, value) else f"{known}; {value}"
 
 
 def _statements(text: str) -> Iterator[list[str]]:
@@ -185,3 +185,34 @@ def _expanded_once(words: Iterable[str], variables: Mapping[str, Sequence[str]])
         text = _VARIABLE.sub(value, word)
         found += [word] if text == word else text.split()
     return found
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two settings are the same, however they are spelled: 1e-4 is 0.0001, true is True."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(_canonical(one) == _canonical(other))
+
+
+def _canonical(value: Any) -> Any:
+    text = str(value).strip()
+    if "_" in text:
+        # A name, though Python reads 1_0 as a number.
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        return text.lower() if text.lower() in ("true", "false", "none", "null") else text
+    # Large integers are more exact than floats; not a number is equal to itself here.
+    return text if text.lstrip("+-").isdecimal() or math.isnan(number) else _as_integer(number)
+
+
+def _as_integer(number: float) -> str | float:
+    return str(int(number)) if number.is_integer() else number
+
+
+def _is_repeated(text: Any, value: Any) -> bool:
+    """Return whether a word of a command line, or several joined by spaces, is a value that a program made of it."""
+    if isinstance(value, (list, tuple)) and isinstance(text, str):
+        return is_same(text.split(), list(value))
+    return is_same(text, value)

@@ -16,8 +16,8 @@ from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import GOLDEN, XLSX, html_file
 
 if TYPE_CHECKING:
+    from pytest_msprobe.extensions.environment.fact_pairs import Opened
     from pytest_msprobe.extensions.environment.msprobe_pack import Facts
-    from pytest_msprobe.extensions.environment.opening import Opened
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that judge starts, not by every start of pytest.
@@ -40,13 +40,13 @@ class EnvironmentMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file of each rank."""
-        from pytest_msprobe.extensions.environment.opening import start_files
+        from pytest_msprobe.extensions.environment.fact_pairs import start_files
 
         return start_files(folder)
 
     def read_file(self, path: Path) -> dict[int, Facts]:
         """Return the facts of each rank of a file."""
-        from pytest_msprobe.extensions.environment.opening import read_starts
+        from pytest_msprobe.extensions.environment.fact_pairs import read_starts
 
         return read_starts(path)
 
@@ -60,8 +60,8 @@ class EnvironmentMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:
         """Pair the facts of both environments."""
+        from pytest_msprobe.extensions.environment.fact_pairs import open_starts
         from pytest_msprobe.extensions.environment.items import MARKS
-        from pytest_msprobe.extensions.environment.opening import open_starts
 
         config.stash[_opened_key] = open_starts(dumps, config.stash[environment_key].golden)
         for mark, meaning in MARKS.items():
@@ -97,7 +97,7 @@ class EnvironmentMode:
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return the golden files."""
-        from pytest_msprobe.extensions.environment.opening import files_of
+        from pytest_msprobe.extensions.environment.fact_pairs import files_of
 
         return JournalFacts(
             {}, {f"golden {path.name}": path for path in files_of(config.stash[environment_key].golden)}

@@ -42,6 +42,6 @@ def pytest_msprobe_judge_function(
 
     if not is_drawn(given):
         return None
-    from pytest_msprobe.extensions.explore.drawn_inputs import judge_drawn
+    from pytest_msprobe.extensions.explore.functions import judge_drawn
 
     return judge_drawn(config, name, judge, given)

@@ -19,18 +19,29 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.ops.op_info import random_property
+from pytest_msprobe.engine.values.plain_tensors import SMALLEST_INPUT, SmallestInput, plain_tensor
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.extensions.explore.minimal_failure import (
+    Tensors,
     TimeUpError,
     WrongError,
     kind_of_failure,
     only_drifts,
     search,
+    shorten,
 )
 from pytest_msprobe.extensions.explore.options import ExploreOptions
-from pytest_msprobe.extensions.explore.simplify_values import Tensors, shorten
-from pytest_msprobe.extensions.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes, without_layouts
-from pytest_msprobe.extensions.explore.value_strategies import Drawing, Plan, drawn_tensors, plans_around
+from pytest_msprobe.extensions.explore.value_strategies import (
+    Drawing,
+    Plan,
+    Sizes,
+    drawn_tensors,
+    plans_around,
+    recorded_sizes,
+    resized,
+    smallest_sizes,
+    without_layouts,
+)
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -40,6 +51,9 @@ _MOST_ELEMENTS = 2**16
 
 # The standards of what is computed element by element. All else sums.
 _OF_ONE_ROUNDING = frozenset({"binary_consistency", "ulp"})
+
+# A journal is to stay small: what is larger is in a saved case, where the run saves them.
+_MOST_BYTES = 16 * 2**10
 
 
 @dataclass(frozen=True)
@@ -218,3 +232,12 @@ class _Search:
     def _watch_time(self) -> None:
         if time.monotonic() > self.end:
             raise TimeUpError
+
+
+def smallest_input(finding: Finding, direction: Direction) -> dict[str, Any]:
+    """Return the extras that hold a finding's input; none where it is too large for a journal."""
+    tensors = finding.replay.input_tensors(direction)
+    if sum(tensor.nbytes for tensor in tensors.values()) + len(finding.body) > _MOST_BYTES:
+        return {}
+    plain = SmallestInput(finding.body.decode(), {path: plain_tensor(tensor) for path, tensor in tensors.items()})
+    return {SMALLEST_INPUT: msgspec.to_builtins(plain)}

@@ -1,29 +1,38 @@
-"""A user's function on inputs that strategies draw; one that fails is shrunk to the smallest that does."""
+"""A user's function, checked on inputs that strategies draw; one that fails is shrunk to the smallest that does."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import hypothesis
+import pytest
 import torch
 from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
+from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
+from pytest_msprobe.extensions.explore.explore_failures import drawn_text
+from pytest_msprobe.extensions.explore.explored_tally import EXPLORED, UNJUDGED
 from pytest_msprobe.extensions.explore.minimal_failure import (
+    Tensors,
     TimeUpError,
     WrongError,
     kind_of_failure,
     only_drifts,
     search,
+    shorten,
 )
-from pytest_msprobe.extensions.explore.options import ExploreOptions
-from pytest_msprobe.extensions.explore.simplify_values import Tensors, shorten
+from pytest_msprobe.extensions.explore.options import ExploreOptions, drawn_options
+from pytest_msprobe.modes.check.options import check_key
 from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.run.options import options_key
 
 
 @dataclass
@@ -158,3 +167,43 @@ def _replaced(given: Given, tensors: Tensors) -> Given:
 
 def _margin(judged: CheckedFunction) -> float:
     return max(result.verdict.margin for result in judged.results)
+
+
+def judge_drawn(
+    config: pytest.Config, name: str, judge: Callable[[Given], CheckedFunction], given: Given
+) -> CheckedFunction:
+    """Judge a function on what the strategies among its arguments draw.
+
+    What came of it is that of the smallest input that fails, else of the one that came closest to it. Inputs on which
+    golden raises do not count, unless it raises on all of them. Fails the test where none could be drawn.
+    """
+    __tracebackhide__ = True
+    run = config.stash[options_key]
+    usual = hypothesis.settings.default.max_examples  # type: ignore[union-attr]
+    asked = config.stash[check_key].feature(ExploreOptions.name)
+    assert asked is None or isinstance(asked, ExploreOptions)
+    options = drawn_options(asked, usual).within(run.timeout, 0.0)
+    found = explore_function(judge, given, options, stream_seed(run.seed, name, "explore"))
+    checked = found.smallest or found.closest or found.refused
+    if checked is None:
+        why = "the strategies yield none, or need more time; pass --msprobe-explore N -o msprobe_explore_time=SECONDS"
+        pytest.fail(f"{name}: no input was drawn within {options.seconds:g} s; {why}", pytrace=False)
+    results = list(checked.results)
+    results[0] = results[0].with_extra(EXPLORED, found.judged)
+    if found.unjudged:
+        results[0] = results[0].with_extra(UNJUDGED, found.unjudged)
+    if checked is found.refused and found.unjudged:
+        results = [_on_every_input(result, found.unjudged) for result in results]
+        return replace(checked, results=results)
+    if checked.failed is not None:
+        place = list(checked.results).index(checked.failed)
+        note = drawn_text(checked.check, checked.failed, found.judged, fails_again=found.fails_again)
+        results[place] = replace(results[place], notes=(*results[place].notes, note))
+    return replace(checked, results=results)
+
+
+def _on_every_input(result: DirectionResult, count: int) -> DirectionResult:
+    if result.breakdown is not Breakdown.TEST:
+        return result
+    note = f"None of {count} drawn inputs could be judged; this is the last of them."
+    return replace(result, notes=(*result.notes, note))

@@ -1,21 +1,29 @@
-"""A search with Hypothesis for the smallest input that fails: drawn again and again, judged, and shrunk."""
+"""A search with Hypothesis for the smallest input that fails, and its values made short, one by one."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import hypothesis
+import torch
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 from hypothesis.errors import HypothesisException
 
 from msprobe_standards import Verdict
+from pytest_msprobe.engine.values.strides import lay_out
 from pytest_msprobe.results.result import DirectionResult
 
 _Input = TypeVar("_Input")
+
+Tensors: TypeAlias = Mapping[str, torch.Tensor]
+
+# More elements than this are not looked at one by one.
+_MOST_ELEMENTS = 64
 
 
 class WrongError(Exception):
@@ -83,3 +91,52 @@ def only_drifts(verdict: Verdict) -> bool:
     """Return whether only drift or direction is wrong: certain for independent errors only, not for repeated values."""
     broken = {name for name, limit in verdict.limits.items() if not verdict.metrics.get(name, limit) <= limit}
     return bool(broken) and broken <= {"gain_error", "shared_error"}
+
+
+def shorten(tensors: Tensors, fails: Callable[[Tensors], bool]) -> Tensors:
+    """Return tensors of the same shapes and dtypes with short values, and contiguous, as long as they fail."""
+    for path, tensor in tensors.items():
+        for simpler in _as_a_whole(tensor):
+            if fails({**tensors, path: simpler}):
+                tensors = {**tensors, path: simpler}
+                break
+        if tensor.numel() <= _MOST_ELEMENTS:
+            tensors = {**tensors, path: _one_by_one(path, tensors, fails)}
+    return tensors
+
+
+def _as_a_whole(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    yield torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+    if tensor.dtype is not torch.bool:
+        yield torch.ones(tensor.shape).to(tensor.dtype)
+    if not tensor.is_contiguous():
+        yield tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _one_by_one(path: str, tensors: Tensors, fails: Callable[[Tensors], bool]) -> torch.Tensor:
+    tensor = tensors[path]
+    for place in range(tensor.numel()):
+        for simpler in _simpler(tensor.reshape(-1)[place].item()):
+            changed = _with_value(tensor, place, simpler)
+            if fails({**tensors, path: changed}):
+                tensor = changed
+                break
+        tensors = {**tensors, path: tensor}
+    return tensor
+
+
+def _simpler(value: Any) -> Iterator[Any]:
+    """Yield values with fewer digits, the simplest first."""
+    candidates: list[Any] = [0, 1]
+    if isinstance(value, float) and math.isfinite(value):
+        candidates += [float(round(value)), *(float(f"{value:.{digits}g}") for digits in (1, 2, 3))]
+    for candidate in candidates:
+        if candidate == value:
+            return
+        yield candidate
+
+
+def _with_value(tensor: torch.Tensor, place: int, value: Any) -> torch.Tensor:
+    values = tensor.clone(memory_format=torch.contiguous_format)
+    values.view(-1)[place] = value
+    return values if tensor.is_contiguous() else lay_out(values, tensor.stride())

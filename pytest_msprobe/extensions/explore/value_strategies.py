@@ -1,4 +1,4 @@
-"""Strategies of Hypothesis for tensors: special values, the recorded range and around it, and plans of a call.
+"""Strategies of Hypothesis for tensors: special values, the recorded range and around it, smaller shapes, plans.
 
 A drawing does not depend on the tensor's shape, so that shapes and values shrink independently of each other.
 """
@@ -6,23 +6,24 @@ A drawing does not depend on the tensor's shape, so that shapes and values shrin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from hypothesis import strategies as st
 
+from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS
 from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.dump.schema import TensorElement, tensors_of, walk_tensors
+from msprobe_hooks.dump.schema import TENSOR_TYPES, TensorElement, tensors_of, walk_tensors
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.arguments import build_arguments, constrain
 from pytest_msprobe.engine.replay.inputs.random_tensors import random_tensor
 from pytest_msprobe.engine.replay.inputs.recorded_statistics import finite_range, integer_range
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.strides import lay_out
-from pytest_msprobe.extensions.explore.sizes import Sizes
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -34,6 +35,16 @@ Focus = Literal["", "signed zero", "subnormal", "tie", "nan", "infinity", "large
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "gapped")
 _MOST_VALUES = 12
 _SEEDS = st.integers(0, 2**16)
+
+# Sizes that are drawn in addition to the smallest and the recorded one.
+_SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)
+
+_ALWAYS: tuple[Focus, ...] = ("signed zero", "subnormal", "tie")
+
+Sizes = Mapping[int, int]
+
+# A choice: sizes that are tried, from the smallest up; each costs runs of the call.
+_TRIED = (1, 2, 3, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -136,10 +147,6 @@ def special_values(dtype: torch.dtype) -> dict[Focus, tuple[float, ...]]:
     }
 
 
-# Sizes that are drawn in addition to the smallest and the recorded one.
-_SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)
-
-
 @dataclass(frozen=True)
 class Plan:
     """One input as drawn: what recorded sizes become, and the drawing of each tensor, gradients that arrive last."""
@@ -194,9 +201,6 @@ def drawn_tensors(call: Call, plan: Plan) -> dict[str, torch.Tensor]:
     return dict(replace(drawn, args=args, kwargs=kwargs).tensors())
 
 
-_ALWAYS: tuple[Focus, ...] = ("signed zero", "subnormal", "tie")
-
-
 def _agreed(name: str, *, rounds_once: bool) -> tuple[Focus, ...]:
     """Return the special values that right implementations of an operation agree on.
 
@@ -210,3 +214,70 @@ def _agreed(name: str, *, rounds_once: bool) -> tuple[Focus, ...]:
 
 def _sizes(size: int, smallest: int) -> list[int]:
     return [smallest, *(other for other in _SIZES if smallest < other < size), size]
+
+
+def recorded_sizes(call: Call) -> list[int]:
+    """Return the sizes over 1 that the tensors of a call have, the largest first; none where shapes must stay."""
+    if op_info(call.name.api).index:
+        # Lists of whole numbers are positions, and a shape decides how the record is read.
+        return []
+    tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
+    return sorted({size for tensor in tensors for size in tensor.shape if size > 1}, reverse=True)
+
+
+def smallest_sizes(sizes: list[int], accepts: Callable[[Sizes], bool]) -> dict[int, int]:
+    """Return, for each size that can be smaller, the smallest that a call accepts with the others as small as found."""
+    for small in _TRIED:
+        together = {size: min(small, size) for size in sizes}
+        if accepts(together):
+            return {size: to for size, to in together.items() if to < size}
+    found: dict[int, int] = {}
+    for size in sizes:
+        tried = (small for small in _TRIED if small < size)
+        smallest = next((small for small in tried if accepts({**found, size: small})), None)
+        if smallest is not None:
+            found[size] = smallest
+    return found
+
+
+def resized(body: Mapping[str, Any], api: str, sizes: Sizes) -> dict[str, Any]:
+    """Return the body of a forward record with other sizes; statistics that belong to the former shapes are dropped."""
+    bare = op_info(api).bare_sizes
+
+    def element(value: Any, *, nested: bool) -> Any:
+        if isinstance(value, list):
+            return [element(item, nested=True) for item in value]
+        if not isinstance(value, dict):
+            return value
+        kind = value.get("type")
+        if kind in TENSOR_TYPES:
+            return {**value, "shape": _mapped(value["shape"], sizes), "Mean": None, "Norm": None}
+        if kind == "torch.Size":
+            return {**value, "value": _mapped(value["value"], sizes)}
+        if kind == "int" and (nested or bare):
+            return {**value, "value": sizes.get(value["value"], value["value"])}
+        if isinstance(kind, str):
+            return value
+        return {key: element(item, nested=True) for key, item in value.items()}
+
+    args = [element(item, nested=False) for item in body.get("input_args") or []]
+    kwargs = {key: element(item, nested=False) for key, item in (body.get("input_kwargs") or {}).items()}
+    return {**body, "input_args": args, "input_kwargs": kwargs}
+
+
+def without_layouts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a forward record without how its tensors lay in memory: inputs lie as they are drawn."""
+
+    def element(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(element, value))
+        if not isinstance(value, dict):
+            return value
+        is_tensor = value.get("type") in TENSOR_TYPES
+        return {key: element(item) for key, item in value.items() if not (is_tensor and key in LAYOUT_KEYS)}
+
+    return {key: element(value) if key in ("input_args", "input_kwargs") else value for key, value in body.items()}
+
+
+def _mapped(shape: list[int], sizes: Sizes) -> list[int]:
+    return [sizes.get(size, size) for size in shape]

@@ -1,4 +1,4 @@
-"""Phases of an item, reported without pytest's hooks around them.
+"""Plugins of the fast path: phases of an item, reported without pytest's hooks around them, and reports kept packed.
 
 What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
 as much as those around the call. Where only pytest itself listens to them, they are left out. Each phase is
@@ -7,20 +7,21 @@ less time than these hooks, as a compared call that agrees, makes the report of 
 is shown on a terminal that is not seen. An item goes through pytest's own phases where another plugin or a
 ``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
 last of its file: with it pytest tears down what it set up before.
+
+Most are never asked for anything again. Those of an item that can make them again are kept as the item and two times.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import pytest
 from _pytest.runner import call_and_report
 
-from pytest_msprobe.extensions.fast_path.left_out_hooks import HookSubset, has_external_impls
-from pytest_msprobe.extensions.fast_path.packed_reports import pack_reports
-from pytest_msprobe.run.deferred_item import FastItem
+from pytest_msprobe.extensions.fast_path.left_out_hooks import HookSubset, has_external_impls, register_log_capture
+from pytest_msprobe.run.deferred_item import FastItem, fast_path_key, forget_hooks, preselect_key
 
 # The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
 _PHASES = (
@@ -39,8 +40,36 @@ _CALL = "pytest_runtest_call"
 _SHOWN = ("pytest_runtest_logstart", "pytest_runtest_logreport")
 _SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure")
 
+Phase = Literal["setup", "call", "teardown"]
 
-class FastProtocol:
+
+class SessionHooks:
+    """Work of a session for the fast path, whether it is on or not."""
+
+    def pytest_collection_modifyitems(self, session: pytest.Session) -> None:
+        """Count what ``-k`` has left out before items were made."""
+        from pytest_msprobe.extensions.fast_path.preselection import report_preselection
+
+        report_preselection(session)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
+        forget_hooks(session.config)
+
+
+def register(config: pytest.Config) -> None:
+    """Register the plugins of the fast path, where it is on."""
+    if config.stash[fast_path_key]:
+        # Modules that import private names of pytest, which are there.
+        from pytest_msprobe.extensions.fast_path.preselection import preselect
+        from pytest_msprobe.run.reporting import attach_start
+
+        config.stash[preselect_key] = preselect
+        register_log_capture(config)
+        config.pluginmanager.register(_FastProtocol(config, attach_start), "msprobe-fast-protocol")
+
+
+class _FastProtocol:
     """The plugin that leaves them out, in every process that runs items.
 
     ``attach_start`` puts what is known of the process into the first report.
@@ -99,7 +128,7 @@ class FastProtocol:
             self._own = item.attributes_made_again.union(vars(item.phase_report("setup", 0.0, 0.0)))
         reason = reports[1].longrepr
         skipped = reason[2].removeprefix("Skipped: ") if isinstance(reason, tuple) else None
-        pack_reports(self._config.pluginmanager.get_plugin("terminalreporter"), item, reports, self._own, skipped)
+        _pack_reports(self._config.pluginmanager.get_plugin("terminalreporter"), item, reports, self._own, skipped)
 
 
 def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
@@ -126,3 +155,53 @@ def next_item_is_sibling(item: pytest.Item, nextitem: pytest.Item | None) -> boo
     if nextitem is None or nextitem.parent is not item.parent:
         return False
     return not any(mark.name in _EVALUATED_MARKS for node in item.listchain() for mark in node.own_markers)
+
+
+class MakesReportsAgain(Protocol):
+    """An item whose reports follow from what others keep."""
+
+    def report_again(self, when: Phase, start: float, stop: float, skipped: str | None) -> pytest.TestReport:
+        """Return the report of a phase as it was."""
+
+    def release(self) -> None:
+        """Release what the item holds."""
+
+
+class PackedReport(pytest.TestReport):
+    """A report that is made again when an attribute of it is asked for."""
+
+    __slots__ = ("_item", "_made", "_when")
+
+    def __init__(self, item: MakesReportsAgain, when: Phase, made: tuple[float, float, str | None]) -> None:
+        self._item = item
+        self._when = when
+        self._made = made
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the report, which is made now."""
+        if not name.startswith("__") and not vars(self):
+            vars(self).update(vars(self._item.report_again(self._when, *self._made)))
+            return getattr(self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _pack_reports(
+    reporter: pytest.TerminalReporter | None,
+    item: MakesReportsAgain,
+    reports: Sequence[pytest.TestReport],
+    own: frozenset[str],
+    skipped: str | None,
+) -> None:
+    """Replace the reports of an item in what the terminal keeps, unless a plugin added something to them.
+
+    ``own`` are the attributes that the item's reports have.
+    """
+    if any(report.sections or not vars(report).keys() <= own for report in reports):
+        return
+    # A worker's reports go to the controller.
+    is_kept = reporter is not None and not hasattr(reporter.config, "workerinput")
+    for kept in reporter.stats.values() if reporter is not None and is_kept else ():
+        for at in range(max(len(kept) - 2, 0), len(kept)):
+            if any(kept[at] is report for report in reports):
+                kept[at] = PackedReport(item, kept[at].when, (kept[at].start, kept[at].stop, skipped))
+    item.release()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msprobe_hooks.dump.names import direction_of
-from msprobe_hooks.dump.paths.recording import find_dumps
+from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.messages import counted, listed
 from msprobe_standards import built_in_policies
@@ -31,9 +31,8 @@ from pytest_msprobe.extensions.generate.module_plan import (
     module_text,
     plan_of_inputs,
 )
-from pytest_msprobe.extensions.generate.outcome_plugin import Outcome
 from pytest_msprobe.extensions.generate.output_folder import Content, write_files
-from pytest_msprobe.extensions.generate.subprocess_run import run_module
+from pytest_msprobe.extensions.generate.subprocess_run import Outcome, run_module
 from pytest_msprobe.reports.text import echo, printable
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.keyword_expression import Keywords, parse_keywords

@@ -12,10 +12,9 @@ from msprobe_hooks.dump.schema import ValueElement
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.extensions.generate.function_source import SpelledFunction, attribute_at, is_dotted_name
-from pytest_msprobe.extensions.generate.source_format import Code, string
-from pytest_msprobe.extensions.mindspore.conversion import mindspore_dtype
+from pytest_msprobe.extensions.generate.source_format import Code, SpelledFunction, attribute_at, is_dotted_name, string
 from pytest_msprobe.extensions.mindspore.framework import function_named, functions_of, in_torch_terms
+from pytest_msprobe.extensions.mindspore.jit_functions import mindspore_dtype
 from pytest_msprobe.extensions.mindspore.primitives.calls import class_of
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

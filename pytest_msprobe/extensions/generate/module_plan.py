@@ -13,23 +13,22 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
+from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.names import api_record, is_backward_api, parse_api_name, split_direction
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.tensor_files.containers import split_name
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.engine.values.tensor_repr import MOST_NUMBERS, tensor_text
-from pytest_msprobe.extensions.generate.call_source import spell_call
-from pytest_msprobe.extensions.generate.function_source import SpelledFunction
+from pytest_msprobe.extensions.generate.call_source import Language, language_of, spell_call
 from pytest_msprobe.extensions.generate.inputs import SeenInput
-from pytest_msprobe.extensions.generate.language import Language, language_of
 from pytest_msprobe.extensions.generate.output_folder import Content
 from pytest_msprobe.extensions.generate.source_format import (
     Code,
     Group,
+    SpelledFunction,
     atoms,
     depth,
     dict_of,

@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.paths.recording import by_stage
+from msprobe_hooks.dump.paths import by_stage
 from msprobe_hooks.dump.values import PlacedValue
 from pytest_msprobe.extensions.graphs.building import build_graph, require_modules
-from pytest_msprobe.extensions.graphs.node_levels import INDEX, overflow_level
-from pytest_msprobe.extensions.graphs.nodes import follow_micro_steps, pair_nodes
+from pytest_msprobe.extensions.graphs.nodes import INDEX, follow_micro_steps, overflow_level, pair_nodes
 from pytest_msprobe.extensions.graphs.vis.communication import (
     Conversations,
     Database,
@@ -25,8 +24,7 @@ from pytest_msprobe.extensions.graphs.vis.communication import (
     recorded_items,
     split,
 )
-from pytest_msprobe.extensions.graphs.vis.graph_folder import VisOptions, open_graphs
-from pytest_msprobe.extensions.graphs.vis.single import data_folder, places_of
+from pytest_msprobe.extensions.graphs.vis.graph_folder import VisOptions, data_folder, open_graphs, places_of
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row

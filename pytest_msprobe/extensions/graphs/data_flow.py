@@ -17,6 +17,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msprobe_hooks.dump.call_context import modules_around
+from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
+from msprobe_hooks.dump.effects import effects_of_record
 from msprobe_hooks.dump.names import (
     backward_of,
     direction_of,
@@ -26,8 +28,6 @@ from msprobe_hooks.dump.names import (
     is_parameters_grad,
 )
 from msprobe_hooks.dump.schema import BackwardRecord, Number, TensorElement, backward_record, walk_tensors
-from msprobe_hooks.dump.tensor_files.containers import find_tensor, read_elements, split_name
-from msprobe_hooks.dump.unread.effects import effects_of_record
 from msprobe_hooks.errors import DumpError, MissingCodecError, RecordError
 from msprobe_hooks.regular_files import open_regular, read_regular
 from pytest_msprobe.engine.values.system_memory import require_memory

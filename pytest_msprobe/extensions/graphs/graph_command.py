@@ -147,7 +147,7 @@ def _open(arguments: argparse.Namespace, path: Path) -> Dump:
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from msprobe_hooks.dump.paths.recording import by_stage
+    from msprobe_hooks.dump.paths import by_stage
 
     return [
         path
@@ -158,8 +158,7 @@ def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> l
 
 def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
     from pytest_msprobe.extensions.graphs.vis.communication import Manner
-    from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs, require_free
-    from pytest_msprobe.extensions.graphs.vis.single import draw_single, places_of
+    from pytest_msprobe.extensions.graphs.vis.graph_folder import draw_single, open_graphs, places_of, require_free
     from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 
     require_free(folder)
@@ -205,7 +204,7 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
 
 def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.extensions.graphs.building import require_modules
-    from pytest_msprobe.extensions.graphs.page.payload import write_single_page
+    from pytest_msprobe.extensions.graphs.page import write_single_page
 
     runs = [_open(arguments, path) for path in paths]
     require_modules(runs)
@@ -214,7 +213,7 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.extensions.graphs.building import require_modules
-    from pytest_msprobe.extensions.graphs.pair_graphs import read_graphs
+    from pytest_msprobe.extensions.graphs.page import read_graphs
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
     from pytest_msprobe.modes.compare.runs import open_run

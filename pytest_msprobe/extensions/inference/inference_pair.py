@@ -25,11 +25,15 @@ from pytest_msprobe.extensions.inference.log_probabilities import (
     reason,
 )
 from pytest_msprobe.extensions.inference.passes import read_passes
-from pytest_msprobe.extensions.inference.precision_limits import UNIT_ROUNDOFF
-from pytest_msprobe.extensions.inference.recorded_rows import UnalignedError
-from pytest_msprobe.extensions.inference.recorded_weights import RecordedWeights, WeightError, compare_weights
+from pytest_msprobe.extensions.inference.recorded_weights import (
+    UNIT_ROUNDOFF,
+    RecordedWeights,
+    WeightError,
+    compare_weights,
+)
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
-from pytest_msprobe.extensions.inference.token_pairs import TokenPairs, token_pairs
+from pytest_msprobe.extensions.inference.token_errors import TokenPairs, token_pairs
+from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcome, Row
 

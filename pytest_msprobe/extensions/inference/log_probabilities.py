@@ -15,11 +15,9 @@ import numpy as np
 import torch
 
 from pytest_msprobe.extensions.inference.forward_judge import JudgedValue
-from pytest_msprobe.extensions.inference.recorded_rows import row_places
 from pytest_msprobe.extensions.inference.run_values import ATTENTION_NORM, INPUT, LOGITS, ROTATED, RunValues
-from pytest_msprobe.extensions.inference.token_errors import Numbers, aligned_rows
-from pytest_msprobe.extensions.inference.token_layout import Integers
-from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
+from pytest_msprobe.extensions.inference.token_errors import Numbers, TokenPairs, aligned_rows
+from pytest_msprobe.extensions.inference.token_layout import Integers, row_places
 
 
 @dataclass(frozen=True, slots=True)

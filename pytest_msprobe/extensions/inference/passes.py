@@ -12,13 +12,18 @@ from pathlib import Path
 import numpy as np
 
 from msprobe_hooks.dump.names import direction_of, is_module_name, split_module
-from msprobe_hooks.dump.paths.recording import find_dumps, step_rank
+from msprobe_hooks.dump.paths import find_dumps, step_rank
 from msprobe_hooks.dump.reader import Dump, positional_names, read_dump
 from msprobe_hooks.dump.tokens import PassTokens, read_tokens
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.inference.recorded_rows import read_integers
-from pytest_msprobe.extensions.inference.token_layout import Integers, TokenInputs, TokenLayout, token_layout
+from pytest_msprobe.extensions.inference.token_layout import (
+    Integers,
+    TokenInputs,
+    TokenLayout,
+    read_integers,
+    token_layout,
+)
 from pytest_msprobe.extensions.model_names.model_names import ModelNames
 
 EMBEDDING = "embed_tokens"

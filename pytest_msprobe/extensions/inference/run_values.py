@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_msprobe.extensions.inference.passes import EMBEDDING, ROTARY, ForwardPass, ModuleCall
-from pytest_msprobe.extensions.inference.recorded_rows import UnalignedError, by_row, joined, read_tensor
+from pytest_msprobe.extensions.inference.token_layout import UnalignedError, by_row, joined, read_tensor
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, UnknownSizesError, part_rows
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 

@@ -43,7 +43,7 @@ class TestLive:
         with contextlib.ExitStack() as checking:
             with fail_on_user_error(_FIXTURE):
                 setup = config.stash[setups_key].setup_for(PYTORCH)
-                from pytest_msprobe.extensions.live_checks.results import NamedPolicy
+                from pytest_msprobe.extensions.live_checks.judge import NamedPolicy
                 from pytest_msprobe.extensions.live_checks.session import first_names, judged_live
 
                 run = config.stash[options_key]

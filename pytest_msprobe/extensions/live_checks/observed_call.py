@@ -1,4 +1,4 @@
-"""A call that the training has made: what its check needs of it, where it was made, and the memory of its copies."""
+"""A call that the training has made, as its check needs it, and the sink of results, which has one check at a time."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from msprobe_hooks.dump.memory_layouts import span
+from msprobe_hooks.errors import ConfigError
 from pytest_msprobe.engine.replay.calls.side import Run
+from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.strides import as_laid_out
+from pytest_msprobe.errors import UserError
 from pytest_msprobe.extensions.live_checks.scheduling import Turns
+from pytest_msprobe.results.result import DirectionResult
 
 _FRAMES = 8
 
 Stack = Sequence[tuple[CodeType, int]]
+
+# The check that is on in each process: a forked child has what its parent had, under its parent's number.
+_checking: dict[int, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +141,31 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
 
 def _elements(tensor: torch.Tensor) -> int:
     return span(tensor.shape, tensor.stride()) if tensor.layout is torch.strided else tensor.numel()
+
+
+class Sink(Protocol):
+    """Takes one result after the other. ``failure`` says why it takes no more; the check then ends."""
+
+    @property
+    def failure(self) -> UserError | None:
+        """Return what could not be written, None where all could."""
+
+    def add(
+        self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack
+    ) -> None:
+        """Take what came of one record; ``forward`` and ``backward`` are the call's records as JSON."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Run the code inside as the only check of this process. Raises ConfigError where there is one already."""
+    process, this = os.getpid(), object()
+    if _checking.setdefault(process, this) is not this:
+        raise ConfigError("live", "a check inside of another one", "one in a process at a time")
+    try:
+        yield
+    finally:
+        _checking.pop(process, None)

@@ -26,9 +26,15 @@ from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.extensions.live_checks.budget import Budget
 from pytest_msprobe.extensions.live_checks.judge import Judge, arguments_of
-from pytest_msprobe.extensions.live_checks.observed_call import Awaiting, Observed, WaitingMemory, bytes_of, copied
+from pytest_msprobe.extensions.live_checks.observed_call import (
+    Awaiting,
+    Observed,
+    Sink,
+    WaitingMemory,
+    bytes_of,
+    copied,
+)
 from pytest_msprobe.extensions.live_checks.scheduling import Chosen, Selection, Turns
-from pytest_msprobe.extensions.live_checks.sink import Sink
 
 
 class KeptElements(Elements):

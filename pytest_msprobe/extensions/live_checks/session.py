@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.paths.recording import recording_folder
+from msprobe_hooks.dump.paths import recording_folder
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.record import Framework
 from msprobe_hooks.recording.backward import tensors_in
@@ -41,13 +41,11 @@ from pytest_msprobe.engine.replay.ops.lookup import operations
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.live_checks.budget import Budget
-from pytest_msprobe.extensions.live_checks.judge import JUDGED_DEVICES, Judge
-from pytest_msprobe.extensions.live_checks.observed_call import on_cpu, outside_of_frameworks
+from pytest_msprobe.extensions.live_checks.judge import JUDGED_DEVICES, Findings, Judge, NamedPolicy
+from pytest_msprobe.extensions.live_checks.observed_call import on_cpu, one_at_a_time, outside_of_frameworks
 from pytest_msprobe.extensions.live_checks.options import LiveOptions
 from pytest_msprobe.extensions.live_checks.recorder import KeptElements, LiveRecorder
-from pytest_msprobe.extensions.live_checks.results import Findings, NamedPolicy
 from pytest_msprobe.extensions.live_checks.scheduling import Selection, signature
-from pytest_msprobe.extensions.live_checks.sink import one_at_a_time
 from pytest_msprobe.journal.journal import Header, JournalWriter
 from pytest_msprobe.reports.github import first_of_several
 from pytest_msprobe.reports.text import printable

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from types import FunctionType
 from typing import Any, TypeGuard
 
@@ -21,17 +22,26 @@ from mindspore import nn, ops
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
-from msprobe_hooks.extensions.mindspore.qualified_names import imported_as, place_of
+from msprobe_hooks.extensions.mindspore.call_recording import imported_as, place_of
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_tensors, tensors_with_paths
-from pytest_msprobe.extensions.mindspore.conversion import from_numpy, mindspore_dtype, to_mindspore, to_torch
 from pytest_msprobe.extensions.mindspore.runtime import unlogged
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip
+
+# What MindSpore says where a device has no kernel for an operation, or not for these dtypes.
+_NO_KERNEL = re.compile(
+    r"unregistered\.|Select \w+ operator\[\w+\] fail|Create kernelmod for op \w+ failed|KernelMod Init Failed|"
+    r"Not found op \w+ on device|only supports? Ascend|does not support this kernel data type|"
+    r"is not supported on this device|Not implement exception|must be a type of \{|Unsupported data type",
+    re.IGNORECASE,
+)
+_NATIVE = re.compile(r"-{10,}\n- C\+\+ Call Stack.*", re.DOTALL)
+_FRAME = re.compile(r"-{10,}\n- Framework Unexpected Exception Raised:\n-{10,}\n.*?get help\.\n?", re.DOTALL)
 
 
 def bridged(function: Callable[..., Any], *, in_place: bool = False, changes: Sequence[int] = ()) -> Callable[..., Any]:
@@ -162,17 +172,6 @@ def _to_torch(leaf: Any) -> torch.Tensor:
     return from_numpy(leaf) if isinstance(leaf, np.ndarray) else to_torch(leaf)
 
 
-# What MindSpore says where a device has no kernel for an operation, or not for these dtypes.
-_NO_KERNEL = re.compile(
-    r"unregistered\.|Select \w+ operator\[\w+\] fail|Create kernelmod for op \w+ failed|KernelMod Init Failed|"
-    r"Not found op \w+ on device|only supports? Ascend|does not support this kernel data type|"
-    r"is not supported on this device|Not implement exception|must be a type of \{|Unsupported data type",
-    re.IGNORECASE,
-)
-_NATIVE = re.compile(r"-{10,}\n- C\+\+ Call Stack.*", re.DOTALL)
-_FRAME = re.compile(r"-{10,}\n- Framework Unexpected Exception Raised:\n-{10,}\n.*?get help\.\n?", re.DOTALL)
-
-
 @contextlib.contextmanager
 def _reported_plainly() -> Iterator[None]:
     try:
@@ -296,3 +295,49 @@ def _twice(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     if not all(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True) for (_, one), (_, other) in pairs):
         raise Skip(MindSporeSkip.DRAWS)
     return found
+
+
+def to_mindspore(tensor: torch.Tensor) -> Any:
+    """Return a MindSpore tensor with a copy of a CPU tensor's values, in the same dtype and shape.
+
+    Raises NotImplementedError where MindSpore takes no values of that dtype.
+    """
+    values = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if values.dtype is torch.bfloat16:
+        # numpy has no bfloat16: the bits travel as integers.
+        return mindspore.Tensor(values.view(torch.int16).numpy().view(_bfloat16()))
+    if str(values.dtype).startswith("torch.float8"):
+        raise NotImplementedError(f"MindSpore takes no values of {values.dtype} from the host")
+    return mindspore.Tensor(values.numpy())
+
+
+def to_torch(tensor: Any) -> torch.Tensor:
+    """Return a CPU tensor with the values of a MindSpore tensor; waits for them."""
+    values = tensor.asnumpy()
+    if str(tensor.dtype) == "BFloat16":
+        return from_numpy(values.view(np.int16)).view(torch.bfloat16)
+    return from_numpy(values)
+
+
+def from_numpy(values: np.ndarray[Any, Any]) -> torch.Tensor:
+    """Return a CPU tensor with the values of an array."""
+    if values.dtype == np.uint64:
+        # On some platforms an array says ulonglong, which torch does not know.
+        values = values.view(np.dtype("uint64"))
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def mindspore_dtype(dtype: torch.dtype) -> Any:
+    """Return MindSpore's dtype of the same meaning. Raises NotImplementedError where there is none."""
+    name = {torch.bool: "bool_"}.get(dtype, str(dtype).removeprefix("torch."))
+    found = getattr(mindspore, name, None)
+    if found is None:
+        raise NotImplementedError(f"MindSpore {mindspore.__version__} has no dtype {name}")
+    return found
+
+
+@cache
+def _bfloat16() -> np.dtype[Any]:
+    """Return the dtype that MindSpore adds to numpy."""
+    example = mindspore.Tensor(np.zeros(1, np.float32), mindspore_dtype(torch.bfloat16))
+    return example.asnumpy().dtype  # type: ignore[no-any-return]

@@ -5,18 +5,23 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.names import mindspore_dtype_name
 from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH
-from pytest_msprobe.engine.frameworks.registry import FrameworkEntry, FrameworkRegistry
+from pytest_msprobe.engine.frameworks.registry import FrameworkEntry, FrameworkRegistry, TableForm
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import find_mindtorch, put_pytorch_first
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.framework import Framework
 
 
+_COLUMNS = {"Cosine": "cosine_sim", "MaxAbsErr": "max_abs_err", "MaxRelativeErr": "max_rel_error"}
+_TABLES = TableForm("API Name", "Tested Dtype", _COLUMNS, mindspore_dtype_name)
+
+
 def add_frameworks(registry: FrameworkRegistry) -> None:
     """Add the frameworks; recorded kernels need nothing to be installed."""
-    registry.add(MINDSPORE, FrameworkEntry(_open_mindspore, _missing_mindspore))
-    registry.add(MINDTORCH, FrameworkEntry(_open_mindtorch, _missing_mindtorch, put_pytorch_first))
+    registry.add(MINDSPORE, FrameworkEntry(_open_mindspore, _missing_mindspore, table_form=_TABLES))
+    registry.add(MINDTORCH, FrameworkEntry(_open_mindtorch, _missing_mindtorch, put_pytorch_first, _TABLES))
     registry.add(KERNELS, FrameworkEntry(_open_kernels))
 
 
@@ -46,7 +51,7 @@ def _open_mindtorch() -> Framework:
     from pytest_msprobe.extensions.mindspore.runtime import start
 
     start()
-    from pytest_msprobe.extensions.mindspore.mindtorch.framework import MindTorchFramework
+    from pytest_msprobe.extensions.mindspore.mindtorch_framework import MindTorchFramework
 
     return MindTorchFramework()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from msprobe_hooks.extensions.monitor.series.anomalies import Anomaly
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.extensions.monitor.anomaly_file import ANALYSIS_FILE, read_anomalies
+from pytest_msprobe.extensions.monitor.series_names import ANALYSIS_FILE, read_anomalies
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.storage.atomic_write import atomic_write
 

@@ -11,10 +11,9 @@ import pytest
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.escaping import id_name, numbered
-from pytest_msprobe.extensions.monitor.anomaly_file import write_anomalies
 from pytest_msprobe.extensions.monitor.options import monitor_key
 from pytest_msprobe.extensions.monitor.replicas import Replicas
-from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of, item_name
+from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of, item_name, write_anomalies
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import Breakdown

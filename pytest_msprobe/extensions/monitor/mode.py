@@ -71,8 +71,7 @@ class MonitorMode:
     def open(self, config: pytest.Config, dumps: Mapping[Path, Run]) -> None:
         """Make each rank's judge, of the policy or of a golden run."""
         from pytest_msprobe.extensions.monitor.items import mark_lines
-        from pytest_msprobe.extensions.monitor.judging import RuleJudge
-        from pytest_msprobe.extensions.monitor.policy import load_policy
+        from pytest_msprobe.extensions.monitor.judging import RuleJudge, load_policy
 
         try:
             policy = load_policy(config.stash[options_key].policy, config.stash[monitor_key].dtype)

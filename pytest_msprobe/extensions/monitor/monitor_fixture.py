@@ -112,7 +112,7 @@ class WatchedTraining:
         """Begin to watch."""
         __tracebackhide__ = True
         from msprobe_hooks.extensions.monitor.watching import watch
-        from pytest_msprobe.extensions.monitor.policy import load_policy
+        from pytest_msprobe.extensions.monitor.judging import load_policy
 
         options = dict(self._options)
         policy, dtype, format = options.pop("policy"), options.pop("dtype"), options.get("format", "csv")  # noqa: A001

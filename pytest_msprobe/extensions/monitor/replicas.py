@@ -13,10 +13,10 @@ import numpy as np
 from msprobe_hooks.extensions.monitor.series.paths import rank_of
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey, open_run
 from msprobe_hooks.messages import listed
-from pytest_msprobe.extensions.monitor.golden.paired_series import Statistics
 from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     CONTINUOUS,
     Numbers,
+    Statistics,
     decimals,
     quantum,
     relative_difference,

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.extensions.monitor.series.conversion import SUFFIX, read_database, write_database
 from msprobe_hooks.extensions.monitor.series.csv_files import CsvWriter
 from msprobe_hooks.extensions.monitor.series.paths import run_folder
 from msprobe_hooks.extensions.monitor.series.reader import open_run, rank_folders
-from msprobe_hooks.extensions.monitor.series.trend_database import SUFFIX, read_database, write_database
 from msprobe_hooks.messages import counted
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import one_line

@@ -1,19 +1,40 @@
-"""Names, kinds and order of series, and alarms of broken rules in words."""
+"""Names, kinds and order of series, and alarms of broken rules, in words and in msprobe's ``anomaly.json``."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from msprobe_hooks.extensions.monitor.series.anomalies import ALARMS_KEPT
+from msprobe_hooks.extensions.monitor.series.anomalies import ALARMS_KEPT, FILE, Alert, Anomaly, entry
 from msprobe_hooks.extensions.monitor.series.paths import RECORDED_TASKS
 from msprobe_hooks.extensions.monitor.series.reader import Series, SeriesKey
-from msprobe_hooks.extensions.monitor.series.tables import Watched
+from msprobe_hooks.extensions.monitor.series.tables import Row, Watched
+from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
+from pytest_msprobe.errors import CommandError
 from pytest_msprobe.results.result import decode_extra
+from pytest_msprobe.storage.atomic_write import atomic_write
+
+_OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")
+_RECORDED_PARAMETER = re.compile(r"((?:Module|Cell)\..+)\.parameters\.([^.]+)")
+_RECORDED_CALL = re.compile(r"((?!Module\.|Cell\.).+\.[0-9]+)\.(?:input|output)\b.*")
+
+#: Where a series stands within a step: earlier ones are computed earlier.
+Place = tuple[int, int, int]
+
+#: The extra of a result that has it.
+ALARMED = "monitor"
+
+_NEIGHBOURS = 3
+
+#: What the earliest anomalies of all ranks are written to.
+ANALYSIS_FILE = "anomaly_analyse.json"
 
 
 class Kind(Enum):
@@ -53,9 +74,6 @@ _KINDS = {
     "adam_update": Kind.RATIO,
     "adam_ratio": Kind.RATIO,
 }
-_OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")
-_RECORDED_PARAMETER = re.compile(r"((?:Module|Cell)\..+)\.parameters\.([^.]+)")
-_RECORDED_CALL = re.compile(r"((?!Module\.|Cell\.).+\.[0-9]+)\.(?:input|output)\b.*")
 
 
 def kind_of(series: SeriesKey | Watched) -> Kind:
@@ -118,10 +136,6 @@ def tensor_name(key: SeriesKey) -> str:
     return f"{stage}{key.name}{micro}"
 
 
-#: Where a series stands within a step: earlier ones are computed earlier.
-Place = tuple[int, int, int]
-
-
 def places(keys: Sequence[SeriesKey]) -> dict[SeriesKey, Place]:
     """Return the place of each series; ``keys`` are in the order computed but for micro steps, which repeat it."""
     return {key: (_phase(key), key.micro_step or 0, index) for index, key in enumerate(keys)}
@@ -139,10 +153,6 @@ def _phase(key: SeriesKey) -> int:
         # What a rank gives comes before what all ranks make of it, the reduced gradients among that.
         return 3 if "/pre_" in key.name else 4
     return 5
-
-
-#: The extra of a result that has it.
-ALARMED = "monitor"
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True):
@@ -177,9 +187,6 @@ def alarmed_of(extras: Mapping[str, Any]) -> Alarmed | None:
     return decode_extra(extras, ALARMED, Alarmed)
 
 
-_NEIGHBOURS = 3
-
-
 def story(series: Series, alarms: Sequence[Alarm]) -> str:
     """Return what happened first and the values around it; its first line is the summary."""
     first = alarms[0]
@@ -205,3 +212,47 @@ def _later(alarms: Sequence[Alarm]) -> Iterator[str]:
     elif len(alarms) > 1:
         several = f"{len(alarms) - 1} more alarms, the last" if len(alarms) > 2 else "another alarm"
         yield f"{several} at step {alarms[-1].step}"
+
+
+def read_anomalies(folder: Path) -> list[tuple[str, Anomaly]]:
+    """Return the anomalies of a folder's ``rank<n>/anomaly.json``, each with its key.
+
+    Raises CommandError where there is no such file, or one that cannot be read.
+    """
+    paths = sorted(folder.glob(f"*/{FILE}"))
+    if not paths:
+        raise CommandError(
+            f"holds no rank<n>/{FILE}",
+            file=folder,
+            remedy="name the folder that --msprobe-json of a monitored run or TrainerMon's alert.dump wrote",
+        )
+    return [named for path in paths for named in _read(path)]
+
+
+def _read(path: Path) -> list[tuple[str, Anomaly]]:
+    try:
+        return list(decode_json(read_regular(path), dict[str, Anomaly]).items())
+    except OSError as error:
+        raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
+    except JsonError as error:
+        raise CommandError(f"not a file of anomalies: {error}", file=path) from None
+
+
+def write_anomalies(folder: Path, ranks: Iterable[int], series: Iterable[Alarmed]) -> list[Path]:
+    """Write the alarms of all series to ``rank<n>/anomaly.json`` and return the files. Raises OSError."""
+    by_rank: dict[int, dict[str, dict[str, object]]] = {rank: {} for rank in ranks}
+    for alarmed in sorted(series, key=lambda each: each.first):
+        by_rank[alarmed.rank].update(entry(_alert(alarmed, alarm), alarmed.rank) for alarm in alarmed.alarms)
+    paths = []
+    for rank, found in sorted(by_rank.items()):
+        path = folder / f"rank{rank}" / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as part:
+            part.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def _alert(alarmed: Alarmed, alarm: Alarm) -> Alert:
+    row = Row(alarmed.task, alarmed.vpp_stage, alarmed.name, alarm.step, alarmed.micro_step, ())
+    return Alert(row, alarmed.place[-1], alarmed.statistic, alarm.rule, alarm.reason)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.dump.paths.recording import DUMP_FILE
+from msprobe_hooks.dump.paths import DUMP_FILE
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import (
     Run,

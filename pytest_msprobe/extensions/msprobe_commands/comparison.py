@@ -1,21 +1,25 @@
-"""One run judged by another: policy and verdicts from the numbers that both wrote down, and the report."""
+"""One finished run judged by another, whichever files they are read from: policy and verdicts from their numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import torch
 
 from msprobe_hooks.dump.names import ApiName, parse_api_name
+from msprobe_hooks.regular_files import open_regular
 from msprobe_standards import Metrics, Policy, Standard, built_in_policies, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.extensions.msprobe_commands.finished_runs import Run, paired
+from pytest_msprobe.errors import BaselineError, JournalError
+from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, made_on, read_baseline
+from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.baselines.recorded_result import baseline_metrics, recorded_output, torch_dtype
-from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
+from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow, record_row
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, as_missing_baseline, decided, to_plain
@@ -23,6 +27,11 @@ from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.run.options import BY_API, Level
 
 _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip"}
+
+# A table does not name its policy; only these read nothing but what is in its columns.
+_OF_TABLES = ("msprobe-1.2", "msprobe-26")
+
+_WORDS = {"fail": "FAILED", "warn": "WARNED"}
 
 
 @dataclass(frozen=True)
@@ -47,12 +56,12 @@ class ComparedRecord:
     outputs: tuple[ComparedOutput, ...] = ()
 
 
-def compare_runs(target: Run, baseline: Run, policy: Policy) -> Iterator[ComparedRecord]:
+def compare_runs(target: _Run, baseline: _Run, policy: Policy) -> Iterator[ComparedRecord]:
     """Judge each record of a run by a policy, with the other run as its baseline.
 
     Raises ValueError where the policy has no rule for an output.
     """
-    for row, other in paired(target, baseline):
+    for row, other in _paired(target, baseline):
         yield _compare(row, other, policy)
 
 
@@ -134,11 +143,7 @@ def _skipped(record: str, reason: str) -> DirectionResult:
     return DirectionResult(record, Verdict("skip", "", reason), skip=ComparisonSkip.NOT_COMPARED)
 
 
-# A table does not name its policy; only these read nothing but what is in its columns.
-_OF_TABLES = ("msprobe-1.2", "msprobe-26")
-
-
-def policy_of(target: Run, baseline: Run) -> str:
+def policy_of(target: _Run, baseline: _Run) -> str:
     """Return the name of the built-in policy that both runs were made under.
 
     Raises BaselineError where they do not name it, or name different ones.
@@ -160,7 +165,7 @@ def policy_of(target: Run, baseline: Run) -> str:
     return both[0]
 
 
-def level_of(target: Run, baseline: Run) -> Level | None:
+def level_of(target: _Run, baseline: _Run) -> Level | None:
     """Return the policy's level that both runs were made at, None where each API had its own.
 
     Raises BaselineError where they name different ones.
@@ -175,7 +180,7 @@ def level_of(target: Run, baseline: Run) -> Level | None:
     return None if level in ("", BY_API) else cast("Level", level)
 
 
-def _policies(run: Run) -> Collection[str]:
+def _policies(run: _Run) -> Collection[str]:
     """Return what a run was made under; of a table all that find as many of their numbers in it."""
     if not run.is_table:
         return (run.policy,)
@@ -183,7 +188,7 @@ def _policies(run: Run) -> Collection[str]:
     return [name for name, count in lacking.items() if count == min(lacking.values())]
 
 
-def _lacking(run: Run, policy: Policy) -> int:
+def _lacking(run: _Run, policy: Policy) -> int:
     """Count the outputs of which a run has numbers, but not those that the policy reads."""
     lacking = 0
     for row in run.rows:
@@ -196,10 +201,7 @@ def _lacking(run: Run, policy: Policy) -> int:
     return lacking
 
 
-_WORDS = {"fail": "FAILED", "warn": "WARNED"}
-
-
-def report_lines(target: Run, baseline: Run, policy: Policy, records: Sequence[ComparedRecord]) -> list[str]:
+def report_lines(target: _Run, baseline: _Run, policy: Policy, records: Sequence[ComparedRecord]) -> list[str]:
     """Return the lines: failing records with their outputs, warned ones, the runs and policy, the summary."""
     lines: list[str] = []
     for outcome in _WORDS:
@@ -224,7 +226,7 @@ def _record_lines(record: ComparedRecord, word: str) -> Iterator[str]:
         yield f"  {record.result.verdict.reason}"
 
 
-def _described(run: Run) -> str:
+def _described(run: _Run) -> str:
     inputs = ", ".join(f"{name} {value}" for name, value in run.inputs.items())
     return ", ".join(part for part in (f"{run.path}: {len(run.rows)} records", inputs, run.made_on) if part)
 
@@ -232,3 +234,105 @@ def _described(run: Run) -> str:
 def _printable(line: str) -> str:
     """Return a line without what steers a terminal: names and reasons come from files of others."""
     return "".join(character if character.isprintable() else " " for character in line).rstrip()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Measurements of one run, in its order.
+
+    ``inputs`` says by name what chose its inputs, ``policy`` and ``level`` what judged them; a table does not say.
+    """
+
+    path: Path
+    rows: Sequence[RecordRow]
+    inputs: dict[str, str]
+    made_on: str = ""
+    policy: str = ""
+    level: str = ""
+
+    @property
+    def is_table(self) -> bool:
+        """Return whether this is a table of msprobe, in which dumps have no fingerprint."""
+        return any(row.of_table for row in self.rows)
+
+
+def read_run(path: Path) -> _Run:
+    """Read a run. Raises BaselineError where the file is none, is damaged, or holds no numbers."""
+    try:
+        with open_regular(path) as file:
+            first = file.readline(1 << 20)
+    except OSError as error:
+        raise BaselineError(f"cannot be read: {error.strerror}", file=path) from None
+    if b'"msprobe_journal"' in first:
+        run = _of_journal(path)
+    elif first.startswith(b"{"):
+        run = _of_baseline(read_baseline(path))
+    else:
+        run = _Run(path, read_details(path), {})
+    if not any(output.metrics for row in run.rows for output in row.outputs):
+        raise BaselineError(
+            f"{path}: no numbers to compare; pass a file written by --msprobe-save-baseline, an "
+            "accuracy_checking_details table, or the journal of a run that wrote one of these as well"
+        )
+    return run
+
+
+def require_comparable(target: _Run, baseline: _Run) -> None:
+    """Raise BaselineError where two runs had other inputs, or where nothing of one is in the other."""
+    for name, value in target.inputs.items():
+        other = baseline.inputs.get(name, value)
+        if value != other:
+            raise BaselineError(
+                f"{target.path} was made with {name} {value}, {baseline.path} with {other}, so their inputs differ; "
+                "make both with the same"
+            )
+    by_dump = not (target.is_table or baseline.is_table)
+    known = {row.dump for row in baseline.rows} if by_dump else {row.record for row in baseline.rows}
+    if known.isdisjoint(row.dump if by_dump else row.record for row in target.rows):
+        raise BaselineError(f"no record of {target.path}", file=baseline.path, remedy="compare runs of the same dumps")
+
+
+def _paired(target: _Run, baseline: _Run) -> Iterator[tuple[RecordRow, RecordRow]]:
+    """Yield each row with the baseline's row of the same record, which has no outputs where there is none.
+
+    Raises BaselineError where a table leaves open which of several dumps a record belongs to.
+    """
+    by_dump = not (target.is_table or baseline.is_table)
+    known: dict[tuple[str, str], RecordRow] = {}
+    for row in baseline.rows:
+        key = (row.dump if by_dump else "", row.record)
+        if key in known:
+            raise BaselineError(
+                f"{row.record!r} occurs twice", file=baseline.path, remedy="compare tables of one dump only"
+            )
+        known[key] = row
+    for row in target.rows:
+        yield row, known.get((row.dump if by_dump else "", row.record), RecordRow(row.record, of_table=row.of_table))
+
+
+def _of_baseline(baseline: Baseline) -> _Run:
+    header = baseline.header
+    assert header is not None
+    rows = [baseline.row(dump, record) for dump, record in baseline.rows]
+    inputs = {"seed": str(header.seed), "real_data": header.real_data}
+    return _Run(baseline.path, rows, inputs, made_on(header.starts), header.policy, header.level)
+
+
+def _of_journal(path: Path) -> _Run:
+    try:
+        journal = read_journal(path)
+    except JournalError as error:
+        raise BaselineError(str(error)) from None
+    settings = journal.header.settings
+    if "explore" in settings:
+        raise BaselineError(
+            f"{path}: made with --msprobe-explore, so its numbers may be of other than the recorded "
+            "inputs; run it without"
+        )
+    rows = [
+        record_row(entry.result, journal.header.dumps.get(str(journal.dump_of(entry)), ""))
+        for entry in journal.entries.values()
+        if not entry.command
+    ]
+    inputs: dict[str, str] = {name: settings[name] for name in ("seed", "real_data") if name in settings}
+    return _Run(path, rows, inputs, made_on(journal.starts), settings.get("policy", ""), settings.get("level", ""))

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises CommandError if nothing was judged, which is not a success.
     """
-    from pytest_msprobe.extensions.msprobe_commands.finished_runs import read_run, require_comparable
+    from pytest_msprobe.extensions.msprobe_commands.comparison import read_run, require_comparable
 
     try:
         target, baseline = read_run(arguments.target), read_run(arguments.baseline)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import BUILT_IN, IgnoreRule, IgnoreRules
+from msprobe_hooks.extensions.overflow.anomaly import BUILT_IN, IgnoreRule, IgnoreRules
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.run.valid_rows_file import read_yaml_rules

@@ -12,9 +12,9 @@ import pytest
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.communication.jsonl import Step, find_steps
 from msprobe_hooks.dump.names import is_communication, is_module_name
-from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.dump.paths import home_of
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     AnomalyKind,
     Finding,
     IgnoreRules,
@@ -30,15 +30,17 @@ from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
 )
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.extensions.overflow.messages import (
+from pytest_msprobe.extensions.overflow.nonfinite_origins import (
+    Analysis,
     Origin,
+    Source,
+    analyse,
     describe_values,
     growth_words,
     origin_lines,
     origin_of,
     place_lines,
 )
-from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Source, analyse
 from pytest_msprobe.extensions.overflow.options import overflow_key
 from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
 from pytest_msprobe.reports.page_file import Results

@@ -14,10 +14,10 @@ from pytest_msprobe.run.option_fields import as_path, one_of, option, setting, s
 from pytest_msprobe.run.shared_options import HTML, JSON
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.overflow.anomalies.anomaly import IgnoreRules, Level
+    from msprobe_hooks.extensions.overflow.anomaly import IgnoreRules, Level
 
 _DEFAULT_LEVEL: Level = "critical"
-#: As msprobe_hooks.extensions.overflow.anomalies.anomaly has them, which not every start of pytest should load.
+#: As msprobe_hooks.extensions.overflow.anomaly has them, which not every start of pytest should load.
 LEVELS: tuple[Level, ...] = ("critical", "high", "medium")
 _IGNORE = "msprobe_overflow_ignore"
 

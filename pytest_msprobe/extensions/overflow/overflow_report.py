@@ -17,7 +17,7 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import NON_FINITE
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     LEVELS,
     IgnoreRules,
     find_scene,
@@ -28,8 +28,13 @@ from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
 )
 from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.overflow.items import LEVEL_PROPERTY, Findings, findings_key, warning_words
-from pytest_msprobe.extensions.overflow.messages import describe_finding, origin_lines, place_lines
-from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Culprit
+from pytest_msprobe.extensions.overflow.nonfinite_origins import (
+    Analysis,
+    Culprit,
+    describe_finding,
+    origin_lines,
+    place_lines,
+)
 from pytest_msprobe.extensions.overflow.options import overflow_key
 from pytest_msprobe.modes.check.items import RecordItem, checker_of
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.extensions.overflow.messages import Origin, describe_finding, origin_lines, place_lines
+from pytest_msprobe.extensions.overflow.nonfinite_origins import Origin, describe_finding, origin_lines, place_lines
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.overflow.recorder import Overflow, OverflowRecorder

@@ -203,7 +203,7 @@ class Gradients(msgspec.Struct, frozen=True, tag="gradients"):
 
 
 class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
-    """The call cannot be run there; ``reason`` is the name of a `SkipReason`."""
+    """The call cannot be run there; ``reason`` is the text of a declared reason."""
 
     reason: str
     detail: str

@@ -31,7 +31,7 @@ from pytest_msprobe.extensions.remote.messages import (
     Unlike,
 )
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, skip_reason
 
 # What may come back though the records hold less.
 _ALWAYS_POSSIBLE = 64 * 2**20
@@ -150,9 +150,10 @@ class RemoteSide:
     ) -> tuple[_Answer | Unlike, list[bytearray]]:
         answer, blobs = self._device.ask(request, kind, tensors, limit=_possible_bytes(subject))
         if isinstance(answer, Skipped):
-            if answer.reason not in SkipReason.__members__:
+            reason = skip_reason(answer.reason)
+            if reason is None:
                 self._refuse(ValueError(f"the reason {answer.reason!r:.80}"))
-            raise Skip(SkipReason[answer.reason], answer.detail[:_LONGEST_TEXT])
+            raise Skip(reason, answer.detail[:_LONGEST_TEXT])
         if isinstance(answer, Failed):
             text = answer.text[:_LONGEST_TEXT]
             if answer.kind == "target":

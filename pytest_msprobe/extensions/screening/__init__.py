@@ -25,6 +25,6 @@ def pytest_msprobe_register_check_features(registry: CheckFeatures) -> None:
 
 def pytest_msprobe_register_strategies(registry: StrategyRegistry) -> None:
     """Add screening as the first way to a verdict."""
-    from pytest_msprobe.extensions.screening.strategy import is_product, judge_by_screening
+    from pytest_msprobe.extensions.screening.screen_trial import is_product, judge_by_screening
 
     registry.add(judge_by_screening, is_accepted=is_product)

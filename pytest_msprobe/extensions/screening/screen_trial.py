@@ -1,4 +1,4 @@
-"""One direction of a trial whose outputs are cleared by screening before golden runs; embeddings by rows read."""
+"""Screening as a strategy of a check: one direction of a trial whose outputs are cleared before golden runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import numpy as np
 import torch
 
@@ -32,10 +34,14 @@ from pytest_msprobe.extensions.screening.attention_sketches import Attention, at
 from pytest_msprobe.extensions.screening.config import ScreenedPass, examine, is_result, is_screenable, screening
 from pytest_msprobe.extensions.screening.convolution import Convolution, Structure, convolution_of, structure_of
 from pytest_msprobe.extensions.screening.screen_attention import cleared_attention
-from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
+from pytest_msprobe.extensions.screening.screened_output import SCREENED, ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import Product, blocks
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skip_reasons import Skip
+
+if TYPE_CHECKING:
+    from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
+
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -44,6 +50,30 @@ _UNCHANGED = frozenset({"max_abs_err", "nonfinite_mismatch", "scale", "max_scale
 
 # Means over all elements, by the power of the share that is not zero.
 _MEANS = {"rms_scaled_error": 0.5, "tail_share": 1.0}
+
+Select = Callable[[Any], Standard]
+Linear: TypeAlias = Structure | Convolution
+
+
+def judge_by_screening(check: DirectionCheck) -> list[OutputResult] | None:
+    """Return the verdicts on a product that screening clears, whose inputs show what the recorded ones did."""
+    prepared, direction = check.prepared, check.direction
+    if check.recorded is not None or not prepared.may_be_screened:
+        return None
+    passed = cleared(prepared.trial, direction, partial(prepared.selection.select, direction), prepared.setup)
+    if passed and prepared.has_informative_inputs(direction):
+        seen = [each.seen for each in passed if each.seen is not None]
+        if seen:
+            check.extras[SCREENED] = msgspec.to_builtins(seen)
+            check.properties[SCREENED] = "; ".join(map(str, seen))
+        return [each.result for each in passed]
+    prepared.trial.redraw_inputs()
+    return None
+
+
+def is_product(operation: str, arguments: Arguments) -> bool:
+    """Return whether a call is a product, which no CPU rejects whose shapes and dtypes fit."""
+    return structure_of(operation, arguments) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +218,6 @@ def _passed(
 
 def _screened_pass(path: str, verdict: Verdict, target: torch.Tensor, golden: torch.Tensor) -> ScreenedPass:
     return ScreenedPass(OutputResult(path, verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)), golden)
-
-
-Select = Callable[[Any], Standard]
-Linear: TypeAlias = Structure | Convolution
 
 
 def cleared(trial: Trial, direction: Direction, select: Select, setup: ReplayConfig) -> list[ScreenedPass]:

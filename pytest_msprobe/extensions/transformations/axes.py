@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.extensions.transformations.step import ALL_KEPT, NONE_KEPT, CallTensors, Shape, StepError, axis_of
-from pytest_msprobe.extensions.transformations.step_fields import fields, integer, integers
+from pytest_msprobe.extensions.transformations.step import (
+    ALL_KEPT,
+    NONE_KEPT,
+    CallTensors,
+    Shape,
+    StepError,
+    axis_of,
+    fields,
+    integer,
+    integers,
+)
 
 if TYPE_CHECKING:
     import torch

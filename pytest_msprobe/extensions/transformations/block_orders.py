@@ -14,14 +14,13 @@ from pytest_msprobe.extensions.transformations.step import (
     ALL_KEPT,
     NONE_KEPT,
     NORM_KEPT,
+    ArrayFile,
     CallTensors,
     Shape,
+    Side,
     StepError,
-    axis_of,
-)
-from pytest_msprobe.extensions.transformations.step_fields import (
-    ArrayFile,
     array_file,
+    axis_of,
     choice,
     fields,
     flag,
@@ -33,7 +32,6 @@ from pytest_msprobe.messages import unknown
 if TYPE_CHECKING:
     import torch
 
-    from pytest_msprobe.extensions.transformations.step import Side
     from pytest_msprobe.yaml_with_lines import Part
 
 RotaryLayout = Literal["interleaved", "half"]

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from pytest_msprobe.extensions.transformations.step import Side, Step
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
+    from pytest_msprobe.modes.compare.rows import Row
+
 
 # What recorders put behind the name of a value to name its file.
 _SUFFIXES = (".pt", ".npy")
@@ -127,3 +132,26 @@ class Transformed(NamedTuple):
     def precision(self) -> str | None:
         """The dtype by whose limits the value is judged, that of the last entry that names one."""
         return next((entry.precision for entry in reversed(self.entries) if entry.precision), None)
+
+
+def refused(row: Row, entry: Entry, problem: str) -> Row:
+    """Return a row that fails because an entry does not fit it."""
+    return replace(row, outcome="fail", unmeasured="transform", messages=(f"{entry.place}: {problem}",))
+
+
+def refused_shapes(row: Row, found: tuple[Transformed | None, ...], target: object, golden: object) -> Row:
+    """Return a row that fails because the two sides have other shapes after their steps."""
+    entry = next(each.entries[-1] for each in found if each is not None)
+    return refused(row, entry, f"the target is {target} and golden is {golden} after it; correct the steps")
+
+
+def judged_as(row: Row, found: tuple[Transformed | None, ...]) -> Row:
+    """Return a row with both sides' floats of the dtype by whose limits an entry has them judged, where one does."""
+    precision = next((each.precision for each in found if each is not None and each.precision), None)
+    if precision is None:
+        return row
+    return replace(row, target=_as_dtype(row.target, precision), golden=_as_dtype(row.golden, precision))
+
+
+def _as_dtype(value: Value | None, dtype: str) -> Value | None:
+    return replace(value, dtype=f"torch.{dtype}") if value is not None and float_dtype(value.dtype) else value

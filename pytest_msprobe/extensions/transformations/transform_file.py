@@ -16,8 +16,16 @@ from pytest_msprobe.extensions.transformations.block_orders import (
     read_msprobe_matrices,
 )
 from pytest_msprobe.extensions.transformations.entries import Entry, NamePattern
-from pytest_msprobe.extensions.transformations.step import SIDES, Side, Step
-from pytest_msprobe.extensions.transformations.step_fields import Dequantisation, Scaling, choice, fields, integer_range
+from pytest_msprobe.extensions.transformations.step import (
+    SIDES,
+    Dequantisation,
+    Scaling,
+    Side,
+    Step,
+    choice,
+    fields,
+    integer_range,
+)
 from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.messages import unknown
 from pytest_msprobe.yaml_with_lines import Part, read_document

@@ -1,27 +1,47 @@
-"""Transformations of values by side: the entries of a file and of the hook ``pytest_msprobe_transform``, in order."""
+"""Transformations of values by side, of a file and of the hook ``pytest_msprobe_transform``, and what they compare."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from msprobe_hooks.dump.values import read_values
+from msgspec.structs import replace
+
+from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import counted
-from pytest_msprobe.extensions.transformations.entries import Entry, NamePattern, Names, Transformed
-from pytest_msprobe.extensions.transformations.step import NONE_KEPT, SIDES, CallTensors, Shape, Side, StepError
+from pytest_msprobe.engine.import_torch import import_torch
+from pytest_msprobe.extensions.transformations.entries import (
+    Entry,
+    NamePattern,
+    Names,
+    Transformed,
+    judged_as,
+    refused,
+    refused_shapes,
+)
+from pytest_msprobe.extensions.transformations.step import (
+    ALL_KEPT,
+    NONE_KEPT,
+    SIDES,
+    CallTensors,
+    Shape,
+    Side,
+    StepError,
+)
 from pytest_msprobe.messages import not_one_of
+from pytest_msprobe.modes.compare.measure.call_values import measure_statistics, scaled_error
+from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED, ComparedSides
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row
 
 if TYPE_CHECKING:
     import torch
 
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.dump.values import Value
-    from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
-    from pytest_msprobe.modes.compare.rows import DataMode, Row
 
     TensorFunction: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
@@ -78,9 +98,8 @@ class Transformations:
         found = (self.of("target", row.target), self.of("golden", row.golden))
         if not any(found):
             return None
-        from pytest_msprobe.extensions.transformations.transformed_statistics import transformed_row
 
-        return transformed_row(found, row, sides, records, mode)
+        return _transformed_row(found, row, sides, records, mode)
 
     def may_concern(self, side: Side, record: str) -> bool:
         """Return whether a value of a record may be turned."""
@@ -171,3 +190,61 @@ class TransformRegistry:
         name = getattr(function, "__name__", type(function).__name__)
         step = OwnFunction(function, says or f"turned by {name}")
         self.entries.append(Entry(NamePattern(match), side, (step,), f"pytest_msprobe_transform, {match}"))
+
+
+def _transformed_row(
+    found: tuple[Transformed | None, Transformed | None],
+    row: Row,
+    sides: ComparedSides,
+    records: tuple[str, str],
+    mode: DataMode,
+) -> Row:
+    """Return the measured row of a pair of tensors of which one is turned, as ``found`` says of target and golden.
+
+    ``records`` are those of the target and the golden call. Where files were recorded, these are read whatever
+    ``mode`` the caller compares by.
+    """
+    target, golden = row.target, row.golden
+    assert target is not None
+    assert golden is not None
+    row = replace(row, transformed=tuple(each.words for each in found if each is not None))
+    if sides.mode == "tensor" and target.data_name and golden.data_name:
+        import_torch()
+        from pytest_msprobe.extensions.transformations.transformed_tensors import measure_transformed
+
+        return measure_transformed(row, sides, records, found)
+    if sides.mode == "tensor" and (target.data_name or golden.data_name):
+        message = f"{'golden' if target.data_name else 'target'} has no data file"
+        return replace(row, unmeasured="no file", messages=(message,))
+    return _by_statistics(row, found, mode)
+
+
+def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMode) -> Row:
+    kept = frozenset.intersection(ALL_KEPT, *(each.keeps for each in found if each is not None))
+    words = "; ".join(row.transformed)
+    if not kept or mode == "md5":
+        return replace(row, outcome="skip", unmeasured="left out", messages=(f"{NOT_COMPARED}{words}",))
+    values: list[Value] = []
+    for value, transformed in zip((row.target, row.golden), found, strict=True):
+        assert value is not None
+        shape = value.shape
+        for entry in transformed.entries if transformed is not None else ():
+            try:
+                for step in entry.steps:
+                    shape = step.shape(shape)
+            except StepError as error:
+                return refused(row, entry, f"{error} ({value.name})")
+        numbers = value.statistics and tuple(
+            number if name in kept else None for name, number in zip(STATISTICS, value.statistics, strict=True)
+        )
+        values.append(replace(value, shape=shape, statistics=numbers))
+    target, golden = values
+    if target.shape != golden.shape:
+        return refused_shapes(row, found, list(target.shape), list(golden.shape))
+    row = replace(row, target=target, golden=golden)
+    scaled = scaled_error(target, golden)
+    if scaled is None:
+        return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
+    notes = () if kept == ALL_KEPT else (f"{BY_NORM}{words}",)
+    row = replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled}, messages=notes)
+    return judged_as(row, found)

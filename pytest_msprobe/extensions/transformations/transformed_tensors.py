@@ -12,15 +12,14 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.torch.statistics import measure
 from msprobe_standards.dtypes import family
 from msprobe_standards.tensor_layouts import is_plain
+from pytest_msprobe.extensions.transformations.entries import Entry, Transformed, judged_as, refused, refused_shapes
 from pytest_msprobe.extensions.transformations.step import ALL_KEPT, StepError
-from pytest_msprobe.extensions.transformations.transformed_rows import judged_as, refused, refused_shapes
 from pytest_msprobe.modes.compare.measure.histogram import error_histogram
 from pytest_msprobe.modes.compare.measure.load import load, measure_pair, plain_pair
 from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.extensions.transformations.entries import Entry, Transformed
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
     from pytest_msprobe.modes.compare.rows import Row
 

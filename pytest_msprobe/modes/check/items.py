@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from msprobe_hooks.dump.containers import file_of
 from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from msprobe_hooks.dump.schema import record_path, tensors_of
-from msprobe_hooks.dump.tensor_files.containers import file_of
 from msprobe_hooks.errors import RecordError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.process_state import ProcessState, state_key

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from msprobe_hooks.dump.opening import open_dump
-from msprobe_hooks.dump.paths.recording import StepRank, find_dumps, step_rank
-
-if TYPE_CHECKING:
-    from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.paths import StepRank, find_dumps, step_rank
+from msprobe_hooks.dump.reader import Dump, open_dump
 
 
 class Layout(Protocol):

@@ -1,1 +1,1 @@
-"""The page of what differs between two sides: environments, checkpoints."""
+"""The page of what differs between two sides, in groups."""

@@ -9,23 +9,16 @@ import pytest
 
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.values import read_values
-from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiMapping, ApiPair
 from pytest_msprobe.extensions.across_frameworks.fusion_table import compositions
-from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
-from pytest_msprobe.extensions.across_frameworks.translation import Mappings, composed_runs, translation
+from pytest_msprobe.extensions.across_frameworks.translation import Mappings, composed_runs
+from pytest_msprobe.extensions.across_frameworks.value_pairing import ApiMapping, ApiPair
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
-from pytest_msprobe.modes.compare.judging.policy import load_policy
-from tests.support.dumps.dump_files import Json, forward, tensor_around, value, write_dump
+from tests.support.dumps.across_frameworks import composed_pair
+from tests.support.dumps.across_frameworks import tensor as t
+from tests.support.dumps.across_frameworks import torch_tensor as pt
+from tests.support.dumps.dump_files import Json, forward, value, write_dump
 
 MATMUL = "Primitive.matmul.MatMul.0.forward"
-
-
-def t(*shape: int, at: float = 1.0, **fields: Any) -> Json:
-    return tensor_around(*shape, dtype="Float32", at=at, **fields)
-
-
-def pt(*shape: int, at: float = 1.0) -> Json:
-    return tensor_around(*shape, at=at)
 
 
 def call(*args: Any, out: Any, **settings: Any) -> Json:
@@ -65,12 +58,6 @@ def dumps(tmp_path: Path, ours: Json, theirs: Json, **parents: Any) -> tuple[Dum
     return read_dump(target), read_dump(write_dump(tmp_path / "golden", theirs, framework="pytorch"))
 
 
-def pair_of(target: Dump, golden: Dump) -> DumpPair:
-    one, other, names = composed_runs(target, golden, Mappings())
-    meeting = translation(one, other, Mappings(), AcrossOptions(), names)
-    return DumpPair(0, one, other, policy=load_policy("default"), translation=meeting)
-
-
 def outcomes(pair: DumpPair) -> dict[str, str]:
     return {name: pair.compare(name).outcome for name in pair.orders}
 
@@ -78,7 +65,7 @@ def outcomes(pair: DumpPair) -> dict[str, str]:
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_a_dense_layer_is_linear_forward_and_backward(tmp_path: Path, is_reversed: bool) -> None:
     target, golden = dumps(tmp_path, dense(), linear())
-    pair = pair_of(golden, target) if is_reversed else pair_of(target, golden)
+    pair = composed_pair(golden, target) if is_reversed else composed_pair(target, golden)
     assert set(outcomes(pair).values()) == {"pass"}
     assert {len(pair.compare(name).rows) for name in pair.orders} == {4}
     assert {match.partner for match in pair.matching.matches} == {"name"}
@@ -105,7 +92,7 @@ def test_the_values_of_one_call_are_those_that_go_in_and_come_out(tmp_path: Path
 def test_a_changed_weight_is_a_differing_input_of_the_whole(tmp_path: Path) -> None:
     ours = dense()
     ours[MATMUL]["input_args"][1] = t(5, 4, at=3.1)
-    found = pair_of(*dumps(tmp_path, ours, linear())).compare(MATMUL)
+    found = composed_pair(*dumps(tmp_path, ours, linear())).compare(MATMUL)
     assert [row.place for row in found.rows if row.outcome == "fail"] == ["input.1"]
 
 
@@ -113,7 +100,7 @@ def test_a_missing_bias_is_reported(tmp_path: Path) -> None:
     ours = dense(bias=None)
     ours["Primitive.reshape.Reshape.1.forward"] = call(t(6, 5, at=4), value([2, 3, 5]), out=t(2, 3, 5, at=7))
     del ours["Functional.shape.0.forward"]
-    found = pair_of(*dumps(tmp_path, ours, linear())).compare(MATMUL)
+    found = composed_pair(*dumps(tmp_path, ours, linear())).compare(MATMUL)
     assert [(row.place, row.messages) for row in found.rows if row.outcome == "fail"] == [
         ("input.2", ("None in place of float32",))
     ]
@@ -176,7 +163,7 @@ def test_gradients_that_msprobe_lists_from_the_last_input_on_find_their_inputs(t
     ours = dense()
     for name in ("Primitive.bias_add.BiasAdd.0.backward", MATMUL.replace("for", "back")):
         ours[name]["output"].reverse()
-    assert set(outcomes(pair_of(*dumps(tmp_path, ours, linear()))).values()) == {"pass"}
+    assert set(outcomes(composed_pair(*dumps(tmp_path, ours, linear()))).values()) == {"pass"}
 
 
 def test_the_gradient_of_an_input_that_wants_none_does_not_shift_the_others(tmp_path: Path) -> None:
@@ -185,7 +172,7 @@ def test_the_gradient_of_an_input_that_wants_none_does_not_shift_the_others(tmp_
     ours[MATMUL.replace("for", "back")]["output"] = [t(5, 4, at=11)]
     del ours["Primitive.reshape.Reshape.0.backward"]
     theirs["Functional.linear.0.backward"]["output"] = [pt(5, 4, at=11), pt(5, at=9)]
-    assert set(outcomes(pair_of(*dumps(tmp_path, ours, theirs))).values()) == {"pass"}
+    assert set(outcomes(composed_pair(*dumps(tmp_path, ours, theirs))).values()) == {"pass"}
 
 
 def test_a_setting_is_an_argument_of_pytorchs_function(tmp_path: Path) -> None:
@@ -195,7 +182,7 @@ def test_a_setting_is_an_argument_of_pytorchs_function(tmp_path: Path) -> None:
     theirs = {
         "Functional.layer_norm.0.forward": forward(pt(2, 3), [3], pt(3, at=2), pt(3, at=3), 1e-5, output=[pt(2, 3)])
     }
-    found = pair_of(*dumps(tmp_path, ours, theirs)).compare("Primitive.layer_norm.LayerNorm.0.forward")
+    found = composed_pair(*dumps(tmp_path, ours, theirs)).compare("Primitive.layer_norm.LayerNorm.0.forward")
     assert [row.place for row in found.rows if row.outcome == "fail"] == ["input.4"]
 
 

@@ -8,23 +8,15 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.reader import Dump, read_dump
-from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
-from pytest_msprobe.extensions.across_frameworks.translation import Mappings, composed_runs, translation
-from pytest_msprobe.modes.compare.dump_pair import DumpPair
-from pytest_msprobe.modes.compare.judging.policy import load_policy
-from tests.support.dumps.dump_files import Json, forward, tensor_around, value, write_dump
+from pytest_msprobe.extensions.across_frameworks.translation import Mappings, composed_runs
+from tests.support.dumps.across_frameworks import composed_pair
+from tests.support.dumps.across_frameworks import tensor as t
+from tests.support.dumps.across_frameworks import torch_tensor as pt
+from tests.support.dumps.dump_files import Json, forward, value, write_dump
 
 LSTM = "Primitive.LSTM.LSTM.0.forward"
 BACKWARD = LSTM.replace("for", "back")
 SETTINGS = {"has_bias": True, "num_layers": 1}
-
-
-def t(*shape: int, at: float = 1.0, **fields: Any) -> Json:
-    return tensor_around(*shape, dtype="Float32", at=at, **fields)
-
-
-def pt(*shape: int, at: float = 1.0) -> Json:
-    return tensor_around(*shape, at=at)
 
 
 def of_mindspore(*, batch_first: bool = True, w_hh: float = 4.0, **fields: Any) -> Json:
@@ -74,24 +66,18 @@ def runs(tmp_path: Path, ours: Json, theirs: Json, **parents: Any) -> tuple[Dump
     return read_dump(target), read_dump(write_dump(tmp_path / "golden", theirs, framework="pytorch"))
 
 
-def pair_of(target: Dump, golden: Dump) -> DumpPair:
-    one, other, names = composed_runs(target, golden, Mappings())
-    meeting = translation(one, other, Mappings(), AcrossOptions(), names)
-    return DumpPair(0, one, other, policy=load_policy("default"), translation=meeting)
-
-
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("is_reversed", [True, False])
 def test_an_lstm_is_one_call_forward_and_backward(tmp_path: Path, batch_first: bool, is_reversed: bool) -> None:
     target, golden = runs(tmp_path, of_mindspore(batch_first=batch_first), of_pytorch(batch_first=batch_first))
-    pair = pair_of(golden, target) if is_reversed else pair_of(target, golden)
+    pair = composed_pair(golden, target) if is_reversed else composed_pair(target, golden)
     assert {name: pair.compare(name).outcome for name in pair.orders} == dict.fromkeys(pair.orders, "pass")
     assert len(pair.orders) == 3
     assert pair.unmatched == 0
 
 
 def test_a_changed_weight_is_a_differing_input_of_the_lstm(tmp_path: Path) -> None:
-    pair = pair_of(*runs(tmp_path, of_mindspore(w_hh=4.5), of_pytorch()))
+    pair = composed_pair(*runs(tmp_path, of_mindspore(w_hh=4.5), of_pytorch()))
     rows = {row.place: row.outcome for row in pair.compare(LSTM).rows if row.outcome == "fail"}
     assert rows == {"input.2.1": "fail"}
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.across_frameworks.api_mapping import built_in, read_apis, table
 from pytest_msprobe.extensions.across_frameworks.cell_mapping import read_cells
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import read_layers
+from pytest_msprobe.extensions.across_frameworks.value_pairing import built_in, read_apis, table
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
 
 DATA = Path(__file__).parents[2] / "data" / "across_frameworks"

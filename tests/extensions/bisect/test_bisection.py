@@ -8,8 +8,7 @@ import pytest
 
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.bisect.bisection import Bisection
-from pytest_msprobe.extensions.bisect.command import BisectionJournal, Command, Header
-from pytest_msprobe.extensions.bisect.metric import Metric
+from pytest_msprobe.extensions.bisect.command import BisectionJournal, Command, Header, Metric
 
 # The same call in a process that is named otherwise each time.
 PROGRAM = """

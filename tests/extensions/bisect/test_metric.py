@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.extensions.bisect.metric import Metric, read_metric
+from pytest_msprobe.extensions.bisect.command import Metric, read_metric
 
 
 def number(output: str, pattern: str | None = None) -> float:

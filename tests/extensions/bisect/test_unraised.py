@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.extensions.fix.call_filter import DRAWS, UNNAMED_LIBRARY
-from msprobe_hooks.extensions.fix.run_plan import Left
-from pytest_msprobe.extensions.bisect.unraised import left_text
+from msprobe_hooks.extensions.fix.run_plan import DRAWS, UNNAMED_LIBRARY, Left
+from pytest_msprobe.extensions.bisect.search import left_text
 
 
 def test_nothing_is_said_where_every_call_was_raised():

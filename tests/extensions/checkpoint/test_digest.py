@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from msprobe_hooks.extensions.checkpoint.digest import _DIGIT_FACTORS, BASES, PRIME, added, shifted, single
 from msprobe_hooks.extensions.checkpoint.torch_weights import rounded_digests, tensor_digests
+from msprobe_hooks.extensions.checkpoint.weights_file import _DIGIT_FACTORS, BASES, PRIME, added, shifted, single
 
 DTYPES = [torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.bool, torch.int64]
 

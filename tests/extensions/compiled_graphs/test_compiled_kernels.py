@@ -13,9 +13,14 @@ from torch import fx
 
 from msprobe_hooks import record
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, GeneratedCode, generated_code
+from msprobe_hooks.extensions.compiled_graphs.generated_code import (
+    HOOK,
+    GeneratedCode,
+    fused,
+    generated_code,
+    source_lines,
+)
 from msprobe_hooks.extensions.compiled_graphs.graph_hook import require_torch
-from msprobe_hooks.extensions.compiled_graphs.operators import fused, source_lines
 from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value, uncompiled
 from tests.support.requirements import require
 from tests.support.runs import check

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.reader import open_dump
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.extensions.doctor.machine import compiler_facts, package_facts, variable_facts
 from pytest_msprobe.extensions.doctor.requirements import dump_facts, lacking_facts, probed

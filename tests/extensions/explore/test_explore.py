@@ -110,17 +110,11 @@ def test_workers_explore(exploring: Any) -> None:
         (["--msprobe-explore=3", "-omsprobe_explore_time=nan"], "expected a positive number of seconds"),
     ],
 )
-def test_a_wrong_option_is_one_usage_error(
-    check: Any, write_dump: Any, records: Any, arguments: list[str], reported: str
-) -> None:
-    checked = check("--msprobe-dump", write_dump(records), *arguments)
-    assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert reported in checked.errors
+def test_a_wrong_option_is_one_usage_error(usage_error: Any, arguments: list[str], reported: str) -> None:
+    assert reported in usage_error(*arguments)
 
 
-def test_a_missing_extra_is_named(check: Any, write_dump: Any, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(usage_error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "hypothesis" else real(name))
-    checked = check("--msprobe-dump", write_dump(records), "--msprobe-explore=3")
-    assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert "pip install 'pytest-msprobe[explore]'" in checked.errors
+    assert "pip install 'pytest-msprobe[explore]'" in usage_error("--msprobe-explore=3")

@@ -17,10 +17,9 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.extensions.explore.explore import Finding
-from pytest_msprobe.extensions.explore.reproducer import _names, snippet
-from pytest_msprobe.extensions.explore.simplify_values import shorten
-from pytest_msprobe.extensions.explore.sizes import resized, smallest_sizes
-from pytest_msprobe.extensions.explore.value_strategies import Drawing, special_values
+from pytest_msprobe.extensions.explore.explore_failures import _names, snippet
+from pytest_msprobe.extensions.explore.minimal_failure import shorten
+from pytest_msprobe.extensions.explore.value_strategies import Drawing, resized, smallest_sizes, special_values
 from tests.corpus.trials import read_calls
 from tests.support.dumps.dump_files import forward
 from tests.support.dumps.dump_files import tensor as element

@@ -311,7 +311,7 @@ def test_a_call_of_which_it_cannot_be_known_whether_it_is_named_runs_as_it_is(mo
         raise OSError(28, "No space left on device")
 
     x = normal(999)
-    monkeypatch.setattr("msprobe_hooks.extensions.fix.call_filter.Names.admit", broken)
+    monkeypatch.setattr("msprobe_hooks.extensions.fix.run_plan.Names.admit", broken)
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
     assert "observing it raised OSError" in str(fixed)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from msprobe_hooks.extensions.fix.call_filter import DRAWS, UNNAMED_LIBRARY, Fixed
+from msprobe_hooks.extensions.fix.run_plan import DRAWS, UNNAMED_LIBRARY, Fixed
 from msprobe_hooks.extensions.fix.torch_mode import ListingMode
 from msprobe_hooks.recording.session import observing
 

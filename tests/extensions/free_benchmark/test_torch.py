@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import ConfigError, PrecisionDebugger
+from tests.support.trainings.free_benchmark import run_free_benchmark
 
 
 @pytest.fixture
@@ -16,19 +17,7 @@ def benchmark(tmp_path):
     """Run a program under the free benchmark, a step each time; return the rows of all steps and the summary."""
 
     def run(*programs, **section):
-        config = tmp_path / "config.json"
-        content = {"task": "free_benchmark", "dump_path": str(tmp_path / "dump"), "free_benchmark": section}
-        config.write_text(json.dumps(content))
-        debugger = PrecisionDebugger(config_path=config)
-        try:
-            for program in programs:
-                debugger.start()
-                program()
-                debugger.stop()
-                debugger.step()
-            summary = debugger._session.summary
-        finally:
-            debugger._finish()
+        summary = run_free_benchmark(PrecisionDebugger, tmp_path, programs, section)
         tables = sorted((tmp_path / "dump").rglob("free_benchmark.csv"))
         return [row for table in tables for row in csv.DictReader(table.read_text().splitlines())], summary
 

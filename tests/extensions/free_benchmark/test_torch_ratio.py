@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from msprobe_hooks.extensions.free_benchmark import torch_ratio
+from msprobe_hooks.extensions.free_benchmark import torch_perturbations
 from msprobe_hooks.extensions.free_benchmark.argument_changes import outputs_of, tolerance
-from msprobe_hooks.extensions.free_benchmark.torch_ratio import deviations, is_like_on_cpu, largest_ratio
+from msprobe_hooks.extensions.free_benchmark.torch_perturbations import deviations, is_like_on_cpu, largest_ratio
 
 FLOATS = st.floats(-1e3, 1e3, width=32) | st.sampled_from([math.inf, -math.inf, math.nan])
 
@@ -23,7 +23,9 @@ def of(result: Any) -> list[Any]:
     return list(outputs_of(result))
 
 
-def judged(perturbation: str, before: Any, after: Any, *, is_gradient: bool = False) -> list[torch_ratio.Deviation]:
+def judged(
+    perturbation: str, before: Any, after: Any, *, is_gradient: bool = False
+) -> list[torch_perturbations.Deviation]:
     return deviations(perturbation, of(before), of(after), is_gradient=is_gradient)
 
 
@@ -57,7 +59,7 @@ def test_the_ratio_does_not_depend_on_which_result_is_perturbed_or_on_order(data
 
 @pytest.mark.parametrize("place", [0, 3, 7])
 def test_every_chunk_of_a_large_result_counts(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    monkeypatch.setattr(torch_ratio, "_CHUNK", 2)
+    monkeypatch.setattr(torch_perturbations, "_CHUNK", 2)
     after = torch.ones(8)
     after[place] = 2.0
     assert largest_ratio(torch.ones(8), after, 1e-4) == 2.0

@@ -14,8 +14,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, MappingElement, TensorElement, ValueElement
 from pytest_msprobe import recorded
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.extensions.generate.call_source import spell_call
-from pytest_msprobe.extensions.generate.language import TorchLanguage
+from pytest_msprobe.extensions.generate.call_source import TorchLanguage, spell_call
 from pytest_msprobe.extensions.generate.source_format import flat
 
 RECORD = "Functional.softmax.0.forward"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_msprobe.extensions.graphs.node_levels import LEVELS, precision_indices
-from pytest_msprobe.extensions.graphs.nodes import follow_micro_steps, pair_nodes
+from pytest_msprobe.extensions.graphs.nodes import LEVELS, follow_micro_steps, pair_nodes, precision_indices
 from tests.support.dumps.graphs import graph_of
 
 CALLS = ["Torch.add.0.forward", "Torch.add.1.forward"]

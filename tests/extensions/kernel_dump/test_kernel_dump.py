@@ -9,7 +9,7 @@ import torch
 
 from msprobe_hooks import ConfigError, PrecisionDebugger, record
 from msprobe_hooks.errors import RecordingError
-from msprobe_hooks.extensions.kernel_dump.library import write_kernel_config
+from msprobe_hooks.extensions.kernel_dump.torch_recorder import write_kernel_config
 
 WANTED = "Torch.tanh.0.forward"
 

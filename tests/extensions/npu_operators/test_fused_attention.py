@@ -15,6 +15,7 @@ from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusi
 from pytest_msprobe.extensions.npu_operators.attention.gpu_kernels import FusedAttention
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from tests.support.dumps.recorder import Recorder
+from tests.support.npu.attention_layouts import in_layout
 
 _FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
@@ -22,17 +23,6 @@ TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
-
-
-def in_layout(x: Tensor, layout: str) -> Tensor:
-    b, n, s, d = x.shape
-    forms = {
-        "BNSD": x,
-        "BSND": x.permute(0, 2, 1, 3),
-        "BSH": x.permute(0, 2, 1, 3).reshape(b, s, n * d),
-        "SBH": x.permute(2, 0, 1, 3).reshape(s, b, n * d),
-    }
-    return forms[layout].contiguous()
 
 
 class CalledBackends(TorchDispatchMode):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.unread.effects import Effects, operation_effects
+from msprobe_hooks.dump.effects import Effects, operation_effects
 from msprobe_hooks.extensions.npu_operators.operators import RECORDED
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.operators import Operator, declared
@@ -57,7 +57,7 @@ def test_operators_that_recordings_need_not_list_are_not_listed() -> None:
 
 def test_a_name_is_known_without_torch() -> None:
     program: Any = (
-        "import sys; from msprobe_hooks.dump.unread.effects import effects_of; "
+        "import sys; from msprobe_hooks.dump.effects import effects_of; "
         "assert effects_of('NPU.npu_fusion_attention').defined == 3; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

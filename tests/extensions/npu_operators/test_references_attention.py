@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention, npu_fusion_attention_grad
 from pytest_msprobe.extensions.npu_operators.attention.attention_variants import npu_fusion_attention_v2
+from tests.support.npu.attention_layouts import in_layout
 
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 FAR = 2147483647
@@ -40,17 +41,6 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, hidden: np.ndarray, scale: float) -
             total[i, j, row] = weights.sum()
             out[i, j, row] = weights @ v.numpy()[i, j // groups, seen] / weights.sum()
     return out, maximum, total
-
-
-def in_layout(x: Tensor, layout: str) -> Tensor:
-    b, n, s, d = x.shape
-    forms = {
-        "BNSD": x,
-        "BSND": x.permute(0, 2, 1, 3),
-        "BSH": x.permute(0, 2, 1, 3).reshape(b, s, n * d),
-        "SBH": x.permute(2, 0, 1, 3).reshape(s, b, n * d),
-    }
-    return forms[layout]
 
 
 @pytest.mark.parametrize("layout", ["BSH", "SBH", "BSND", "BNSD"])

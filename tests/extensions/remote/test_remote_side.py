@@ -27,7 +27,7 @@ from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason, SkipReason
 from tests.support.conftests import device_after_each_call
 from tests.support.dumps.dump_files import forward, tensor, value
 from tests.support.hosts.elsewhere import process_elsewhere
@@ -203,6 +203,22 @@ def test_an_answer_that_cannot_be_is_no_verdict(tmp_path: Path, answer: str, pro
     assert result.breakdown is Breakdown.ERROR
     assert problem in result.verdict.reason
     assert len(result.verdict.reason) < 3000
+
+
+class OtherSkip(BaseSkipReason):
+    """Declared as an extension does."""
+
+    BUSY = "the others are busy"
+
+
+def test_a_reason_that_an_extension_declares_comes_back_as_itself(tmp_path: Path) -> None:
+    device = process_elsewhere(tmp_path, "ask()\nsend(Skipped('the others are busy', 'until noon'))\nask()")
+    device.count()
+    device.activate(0)
+    result = replay("Torch.exp", device).forward()
+    device.close()
+    assert result.skip is OtherSkip.BUSY
+    assert result.verdict.reason == "the others are busy: until noon"
 
 
 @pytest.mark.slow

@@ -20,7 +20,12 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.extensions.screening.screened_output import screened_of
 from tests.support.dumps.recorder import Recorder
 from tests.support.replays.devices import Altered, Faulty
-from tests.support.replays.screening import directions_cleared
+from tests.support.replays.screening import (
+    assert_cleared_without_golden_run,
+    directions_cleared,
+    ran_exactly,
+    replayed,
+)
 
 L, D = 256, 32
 
@@ -57,16 +62,6 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
 }
 
 
-def replayed(call: Any, policy: Policy, device: Any = None, **options: Any) -> Replay:
-    return Replay(
-        call, ReplayConfig(device or CpuDevice(), policy, TorchFramework(), **({"screen_above": 0} | options))
-    )
-
-
-def ran_exactly(replay: Replay) -> bool:
-    return "golden" in vars(replay.trial)
-
-
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, torch.bfloat16) for name in CALLS] + [(name, torch.float32) for name in ("causal", "shared keys")],
@@ -74,15 +69,7 @@ def ran_exactly(replay: Replay) -> bool:
 def test_right_attention_is_cleared_in_both_directions_without_a_golden_run(
     recorder: Any, default_policy: Policy, name: str, dtype: torch.dtype
 ) -> None:
-    replay = replayed(CALLS[name](recorder, dtype), default_policy)
-    results = [replay.forward(), replay.backward()]
-    assert [result.outcome for result in results] == ["pass", "pass"]
-    assert all(screened_of(result.extras) for result in results)
-    assert "cleared by screening: residuals at most 0." in results[0].verdict.reason
-    assert not ran_exactly(replay)
-    exactly = replayed(replay.call, default_policy, screen_above=None)
-    exact = [exactly.forward(), exactly.backward()]
-    assert [[o.path for o in each.outputs] for each in results] == [[o.path for o in each.outputs] for each in exact]
+    assert_cleared_without_golden_run(CALLS[name](recorder, dtype), default_policy)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

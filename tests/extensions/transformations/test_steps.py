@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.extensions.transformations.axes import Permute, Reshape, Slice, Transpose
 from pytest_msprobe.extensions.transformations.block_orders import BlockOrder, Product, QkvOrder, RotaryPairs
-from pytest_msprobe.extensions.transformations.step import ALL_KEPT, Step, StepError
-from pytest_msprobe.extensions.transformations.step_fields import ArrayFile, CallValue, Dequantisation, Scaling
+from pytest_msprobe.extensions.transformations.step import (
+    ALL_KEPT,
+    ArrayFile,
+    CallValue,
+    Dequantisation,
+    Scaling,
+    Step,
+    StepError,
+)
 
 
 class Call:

@@ -12,8 +12,8 @@ import torch
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.communication.jsonl import read_lines
+from msprobe_hooks.dump.containers import SUFFIX
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.tensor_files.containers import SUFFIX
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import settings
 from msprobe_hooks.recording.elements import TensorEntry

@@ -13,18 +13,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from msprobe_hooks import ConfigError, RecordingError, record
+from msprobe_hooks.dump.containers import find_tensor
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
-from msprobe_hooks.dump.tensor_files.containers import find_tensor
 from msprobe_hooks.recording import tensor_files as recorded_files
 from msprobe_hooks.recording.config import read_config
-from msprobe_hooks.torch import tensor_files
-from msprobe_hooks.torch.container_files import ContainerFiles
+from msprobe_hooks.torch.tensor_files import ContainerFiles
 from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.skip_reasons import Skip
-
-DTYPES = sorted(tensor_files._PLAIN_DTYPES, key=str)
+from tests.support.dumps.every_dtype import DTYPES, bits, some
 
 
 def saved(folder: Path, tensors: dict[str, torch.Tensor], *, compresses: bool = False) -> dict[str, str]:
@@ -40,16 +38,6 @@ def saved(folder: Path, tensors: dict[str, torch.Tensor], *, compresses: bool = 
 def loaded(folder: Path, data_name: str, like: torch.Tensor, *, mapped: bool = False) -> torch.Tensor:
     element = TensorElement("torch.Tensor", str(like.dtype), tuple(like.shape), data_name=data_name)
     return load_tensor(element, folder, mapped=mapped)
-
-
-def bits(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return plain.view(torch.uint8).numpy().tobytes()
-
-
-def some(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Return numbers of any dtype: bytes that are 0 or 1, which a bool may hold as well."""
-    return torch.randint(0, 2, (*shape, dtype.itemsize), dtype=torch.uint8).view(dtype).reshape(shape)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.torch import tensor_files
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers
-
-DTYPES = sorted(tensor_files._PLAIN_DTYPES, key=str)
+from tests.support.dumps.every_dtype import DTYPES, bits, some
 
 
 def saved(folder: Path, tensors: dict[str, torch.Tensor]) -> TorchTensorFiles:
@@ -29,16 +27,6 @@ def saved(folder: Path, tensors: dict[str, torch.Tensor]) -> TorchTensorFiles:
             files.save(tensor, name)
     files.close()
     return files
-
-
-def bits(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return plain.view(torch.uint8).numpy().tobytes()
-
-
-def some(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Return numbers of any dtype: bytes that are 0 or 1, which a bool may hold as well."""
-    return torch.randint(0, 2, (*shape, dtype.itemsize), dtype=torch.uint8).view(dtype).reshape(shape)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

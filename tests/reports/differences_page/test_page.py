@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
-from tests.support.browser.chromium import click, open_browser, texts
+from tests.support.browser.chromium import click, texts
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
 
 
 @pytest.fixture

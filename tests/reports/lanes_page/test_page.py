@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
-from tests.support.browser.chromium import click, open_browser, set_width, texts, until
+from tests.support.browser.chromium import click, set_width, texts, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.support.browser.chromium import open_browser
 from tests.support.browser.every_page import PAGES, VIEWS, EveryPage
 from tests.support.browser.page_checks import serious_violations, wider_than_the_window
 from tests.support.browser.pictures import prepare
@@ -21,12 +19,6 @@ pytestmark = pytest.mark.slow
 READ_BY_AXE = {360, 1400}
 FEW_VIEWS = ((360, "dark"), (1400, "light"))
 THEME = "return document.documentElement.dataset.theme"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")

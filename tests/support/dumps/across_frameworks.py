@@ -5,18 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.reader import Dump, read_dump
 from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
-from pytest_msprobe.extensions.across_frameworks.translation import FrameworkTranslation, read_mappings, translation
+from pytest_msprobe.extensions.across_frameworks.translation import (
+    FrameworkTranslation,
+    Mappings,
+    composed_runs,
+    read_mappings,
+    translation,
+)
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.yaml_with_lines import Section
 from tests.support.dumps.dump_files import Json, forward, tensor_around, write_dump
 
 
-def tensor(*shape: int, dtype: str = "Float32", at: float = 1.0) -> Json:
+def tensor(*shape: int, dtype: str = "Float32", at: float = 1.0, **fields: Any) -> Json:
     """Return the element of a tensor of MindSpore with statistics around ``at``."""
-    return tensor_around(*shape, dtype=dtype, at=at)
+    return tensor_around(*shape, dtype=dtype, at=at, **fields)
 
 
 def torch_tensor(*shape: int, at: float = 1.0) -> Json:
@@ -52,3 +58,10 @@ def pair_of(tmp_path: Path, ours: Json, theirs: Json, frameworks: str = "mindspo
 def partners(pair: DumpPair) -> dict[str | None, str | None]:
     """Return which call of the golden run is compared with which of the target."""
     return {match.target: match.golden for match in pair.matching.matches}
+
+
+def composed_pair(target: Dump, golden: Dump) -> DumpPair:
+    """Return two runs as they are compared where several calls of one are one call of the other."""
+    one, other, names = composed_runs(target, golden, Mappings())
+    meeting = translation(one, other, Mappings(), AcrossOptions(), names)
+    return DumpPair(0, one, other, policy=load_policy("default"), translation=meeting)

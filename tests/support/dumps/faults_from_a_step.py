@@ -16,8 +16,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.extensions.live_checks.judge import Judge
-from pytest_msprobe.extensions.live_checks.results import NamedPolicy
+from pytest_msprobe.extensions.live_checks.judge import Judge, NamedPolicy
 from pytest_msprobe.extensions.live_checks.scheduling import Selection
 from pytest_msprobe.extensions.live_checks.session import LiveChecks, judged_live
 from tests.corpus.trainings import Step

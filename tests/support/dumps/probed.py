@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
-from msprobe_hooks.extensions.monitor.grad_probe.writer import GradientRow, ProbeFiles
+from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientRow, ProbeFiles, ProbeSettings
 
 
 def write_probe(folder: Path, steps: Sequence[Mapping[str, ArrayLike]], *, level: str = "L1", first: int = 0) -> None:

@@ -101,3 +101,18 @@ def write_graph_text(run: GraphFolder, rank: int = 0) -> Path:
     path = folder / "ms_output_trace_code_graph_0.ir"
     path.write_text(GRAPH_TEXT)
     return path
+
+
+def drawn(*shape: int, seed: int = 0) -> NDArray[Any]:
+    """Return normal numbers in float32, the same for a seed."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def wide(x: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers in float64."""
+    return x.astype(np.float64)
+
+
+def narrow(x: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers in float32."""
+    return np.asarray(x, np.float32)

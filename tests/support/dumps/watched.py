@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,3 +27,9 @@ def write_norms(folder: Path, series: Mapping[SeriesKey, Sequence[float]], every
         )
     writer.close()
     return open_run(folder)
+
+
+def activation_rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of the one file of activations that a monitored run wrote below a folder."""
+    (file,) = folder.glob("*/actv_*.csv")
+    return [*csv.DictReader(file.read_text().splitlines())]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
-from msprobe_hooks.dump.communication.alignment import align
 from msprobe_hooks.dump.communication.collectives import (
     BARRIER,
     BARRIERS,
@@ -22,12 +21,13 @@ from msprobe_hooks.dump.communication.collectives import (
     SHARED,
     TO_ROOT,
     Communicated,
+    align,
     group_of,
     read_communicated,
     size_of,
 )
+from msprobe_hooks.dump.names import plain_dtype
 from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, tensors_of
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 
 Key: TypeAlias = tuple[object, ...]
 

@@ -10,8 +10,7 @@ from mindspore import Tensor, nn
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.checkpoint.digest import Digest, digest
-from msprobe_hooks.extensions.checkpoint.weights_file import WrittenParameter, matrix_shape
+from msprobe_hooks.extensions.checkpoint.weights_file import Digest, WrittenParameter, digest, matrix_shape
 from msprobe_hooks.recording.array_statistics import measure
 
 _BLOCK = 1 << 18

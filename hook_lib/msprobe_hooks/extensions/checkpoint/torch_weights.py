@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.checkpoint.digest import Digest, digest
-from msprobe_hooks.extensions.checkpoint.weights_file import WrittenParameter, is_stack
-from msprobe_hooks.torch.arrays import as_bytes
+from msprobe_hooks.extensions.checkpoint.weights_file import Digest, WrittenParameter, digest, is_stack
 from msprobe_hooks.torch.statistics import Deferred, fetch, measure
+from msprobe_hooks.torch.tensor_memory import as_bytes
 
 # 2 MiB of float64, which a core's cache holds; devices take longer to begin than to multiply.
 _BLOCK, _DEVICE_BLOCK = 1 << 18, 1 << 25

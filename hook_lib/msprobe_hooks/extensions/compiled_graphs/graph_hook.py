@@ -1,4 +1,4 @@
-"""Hook on the graphs that inductor compiles, and the session that records their calls.
+"""Hook on the graphs that inductor compiles, and what runs and records their kernels while a recording is on.
 
 Graphs are compiled anew. Inductor's caches of whole graphs are off, as code comes from them without its operators; CUDA
 graphs and the C++ wrapper are off, as they run kernels past Python. Compiled kernels are cached as ever.
@@ -6,17 +6,29 @@ graphs and the C++ wrapper are off, as they run kernels past Python. Compiled ke
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor, fx
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, generated_code
-from msprobe_hooks.extensions.compiled_graphs.kernel_recorder import GraphCalls, Recorders
-from msprobe_hooks.extensions.compiled_graphs.operators import compiled_operators
+from msprobe_hooks.extensions.compiled_graphs.generated_code import (
+    HOOK,
+    CompiledOperators,
+    KernelCall,
+    Written,
+    compiled_operators,
+    fused,
+    generated_code,
+    source_lines,
+)
+from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value
+from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
@@ -27,6 +39,10 @@ LEAST_TORCH: Final = (2, 10)
 
 _SETTINGS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "cpp_wrapper": False, "triton.cudagraphs": False}
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False, "enable_remote_autograd_cache": False}
+
+_NO_WORD = re.compile(r"\W+")
+# A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.
+_LONGEST_NAME = 80
 
 
 def require_torch(version: str = torch.__version__) -> None:
@@ -48,7 +64,7 @@ class GraphHook:
     Graphs go on existing after ``end``, and then record nothing until the next ``begin``; ``close`` drops them.
     """
 
-    def __init__(self, recorders: Recorders) -> None:
+    def __init__(self, recorders: _Recorders) -> None:
         self._recorders = recorders
         self._stack = ExitStack()
         self._numbers: dict[Any, int] = {}
@@ -87,7 +103,7 @@ class GraphHook:
 
     def _instrument(self, graph: Any, module: Any) -> None:
         code = generated_code(Path(module.__file__).read_text(encoding="utf-8"))
-        calls = GraphCalls(self._name(graph), code.calls, compiled_operators(graph, code), self._recorders)
+        calls = _GraphCalls(self._name(graph), code.calls, compiled_operators(graph, code), self._recorders)
         names = module.__dict__
         names[HOOK] = calls.make
         # The module itself was just run from the same file.
@@ -114,7 +130,7 @@ class CompiledSession(TorchSession):
         self.recorder.summary.awaited = "compiled graph"
         path = settings.golden_path
         self._golden = None if path is None else TorchRecorder(replace(settings, dump_path=path))
-        self._recorders = Recorders(self.recorder, self._golden)
+        self._recorders = _Recorders(self.recorder, self._golden)
         self._hook = GraphHook(self._recorders)
         self._observers.append(self._hook)
 
@@ -153,3 +169,171 @@ class CompiledSession(TorchSession):
             )
         summary.unmatched += [f"{text} ({count})" for text, count in self._recorders.notes.items()]
         return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorders:
+    """Recorders of kernels, and of what their operators compute uncompiled; ``notes`` are counts by reason."""
+
+    compiled: TorchRecorder
+    golden: TorchRecorder | None
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def note(self, text: str) -> None:
+        """Count something that is not judged."""
+        self.notes[text] = self.notes.get(text, 0) + 1
+
+
+class KernelRecord(CallRecord):
+    """The record of one call of a kernel."""
+
+    __slots__ = ("_lines",)
+
+    count = "calls"
+    count_backward = "backwards"
+
+    def begin(self, args: Any, kwargs: Mapping[str, Any], lines: tuple[str, ...]) -> None:
+        """Take what the kernel reads, before it runs; ``lines`` are those of the program that it was made from."""
+        self._lines = lines
+        recorder = self._recorder
+        if recorder.directions.forward and recorder.filter.admits(self.name):
+            with recorder.quiet():
+                recorder.forget()
+                self._take_inputs(args, kwargs)
+
+    def end(self, outputs: list[Any]) -> None:
+        """Take what the kernel wrote."""
+        with self._recorder.quiet():
+            # Generated code writes past the version counters.
+            self._recorder.forget()
+            self._take_output(tuple(outputs), None)
+
+    def _emit(self) -> None:
+        assert self._record is not None
+        self._recorder.emit_of_lines(self.name, self._record, self._parent, self.count, self._lines)
+
+
+class _GraphCalls:
+    """The kernel calls of one compiled graph; ``name`` is the graph's in the names of records."""
+
+    def __init__(
+        self, name: str, calls: tuple[KernelCall, ...], operators: CompiledOperators, recorders: _Recorders
+    ) -> None:
+        self._name = name
+        self._calls = calls
+        self._operators = operators
+        self._recorders = recorders
+        self._known: dict[fx.Node, Any] = {}
+        self._lines = self._lines_of_calls()
+
+    def enclosing(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function that runs the graph, knowing its arguments while it runs."""
+
+        def call(runner: Any, args: list[Any]) -> Any:
+            recorders = self._recorders
+            if recorders.golden is not None and recorders.compiled.is_recording:
+                with recorders.compiled.net(f"the arguments of {self._name}"), recorders.compiled.quiet():
+                    self._known = dict(zip(self._operators.arguments, map(_kept, args), strict=True))
+            try:
+                return run(runner, args)
+            finally:
+                self._known = {}
+
+        return call
+
+    def make(self, number: int, kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a call of the generated code, recorded while the recording is on."""
+        recorders = self._recorders
+        if not recorders.compiled.is_recording:
+            return kernel(*args, **kwargs)
+        records: list[KernelRecord] = []
+        call = self._calls[number]
+        with recorders.compiled.net(call.kernel):
+            records = self._begun(number, call, args, kwargs)
+        result = kernel(*args, **kwargs)
+        with recorders.compiled.net(call.kernel):
+            self._end(call, records, args, kwargs, result)
+        return result
+
+    def _begun(self, number: int, call: KernelCall, args: Any, kwargs: Any) -> list[KernelRecord]:
+        both = [one for one in (self._recorders.compiled, self._recorders.golden) if one is not None]
+        qualified = f"Inductor.{self._name}.{_short(call.kernel)}"
+        name = f"{qualified}.{both[0].number(qualified)}.forward"
+        given = [args[place] for place, named in call.read.items() if isinstance(place, int) and not named]
+        named = {
+            word: args[place] if isinstance(place, int) else kwargs[place] for place, word in call.read.items() if word
+        }
+        records = [KernelRecord(recorder, name, None) for recorder in both]
+        for record in records:
+            record.begin(given, named, self._lines[number])
+        return records
+
+    def _end(self, call: KernelCall, records: list[KernelRecord], args: Any, kwargs: Any, result: Any) -> None:
+        found = [(one, _value(one, args, kwargs, result)) for one in call.written]
+        nodes = [(node, value) for one, value in found if (node := self._node(one)) and isinstance(value, Tensor)]
+        outputs = [value for _, value in nodes] or [value for _, value in found]
+        records[0].end(outputs)
+        for record in records[1:]:
+            with self._recorders.compiled.quiet(), torch.no_grad():
+                golden = self._golden(call, nodes)
+                if golden:
+                    record.end(golden)
+                self._known |= {node: _kept(value) for node, value in nodes if node not in self._known}
+
+    def _golden(self, call: KernelCall, outputs: list[tuple[fx.Node, Tensor]]) -> list[Tensor]:
+        """Return what the operators compute uncompiled; nothing where that cannot be said."""
+        golden = []
+        drawn: dict[fx.Node, Any] = {}
+        for node, actual in outputs:
+            try:
+                golden.append(golden_value(node, self._known | drawn, actual))
+            except DrawsRandomNumbersError:
+                drawn[node] = actual
+                golden.append(actual)
+                self._recorders.note("values that hang on random numbers drawn in their kernel are taken as drawn")
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}".splitlines()[0]
+                self._recorders.note(f"not judged: {node.name} of {call.kernel}, as {problem}")
+                return []
+        if not golden:
+            self._recorders.note(f"not judged alone: {call.kernel} writes values inside of operators only")
+        return golden
+
+    def _node(self, written: Written) -> fx.Node | None:
+        return self._operators.node_of(written.variable)
+
+    def _lines_of_calls(self) -> list[tuple[str, ...]]:
+        known = set(self._operators.arguments)
+        lines = []
+        for call in self._calls:
+            nodes = [node for one in call.written if (node := self._node(one))]
+            parts = fused(nodes, known - set(nodes))
+            if not parts:
+                parts = [node for one in call.written for node in self._operators.origins.get(one.variable, ())]
+            known |= set(nodes)
+            lines.append(source_lines(parts))
+        return lines
+
+
+def _short(kernel: str) -> str:
+    """Return a kernel's name as a part of a record's, cut before its number where it is long."""
+    name = _NO_WORD.sub("_", kernel)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    number = name.rpartition("_")[2]
+    return f"{name[: _LONGEST_NAME - len(number) - 1].rstrip('_')}_{number}"
+
+
+def _value(written: Written, args: Any, kwargs: Any, result: Any) -> Any:
+    match written.place:
+        case int(place):
+            return args[place]
+        case str(name):
+            return kwargs[name]
+        case _:
+            return result if written.item is None else result[written.item]
+
+
+def _kept(value: Any) -> Any:
+    """Return a value as it is now; its memory may be written to again."""
+    return value.detach().clone() if isinstance(value, Tensor) else value

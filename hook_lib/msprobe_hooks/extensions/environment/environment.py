@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.environment.environment_variables import allowed_variables
-from msprobe_hooks.extensions.environment.packages import installed_packages
+from msprobe_hooks.extensions.environment.process_facts import allowed_variables, installed_packages
 from msprobe_hooks.extensions.environment.start_file import Started, rank_file, write_started
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.regular_files import read_regular
@@ -149,7 +148,7 @@ def _training(framework: Framework) -> Training:
         from msprobe_hooks.extensions.environment.mindspore_training import MindSporeTraining
 
         return MindSporeTraining()
-    from msprobe_hooks.extensions.environment.torch_random import TorchTraining
+    from msprobe_hooks.extensions.environment.torch_training import TorchTraining
 
     return TorchTraining()
 

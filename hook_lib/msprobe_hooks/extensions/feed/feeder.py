@@ -1,27 +1,29 @@
-"""Feeder of a running program's modules, whichever framework runs them."""
+"""Feeder of a running program's modules, whichever framework runs them, numbers of calls, and the outcome in words."""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
-from msprobe_hooks.dump.names import split_module
+from msprobe_hooks.dump.names import plain_dtype, split_module
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import ConfigError, FeedError
 from msprobe_hooks.extensions.feed.arguments import Arguments
-from msprobe_hooks.extensions.feed.call_numbers import CallNumbers, Checkpoint
-from msprobe_hooks.extensions.feed.fed import Fed
 from msprobe_hooks.extensions.feed.recorded_inputs import ModuleNames, RecordedInputs, Source, number_of, unwrapped
-from msprobe_hooks.messages import listed
-from msprobe_hooks.recording.fed_inputs import FedFrom, forget, hand_over
-from msprobe_hooks.recording.modules import positional_names, prefixed
+from msprobe_hooks.messages import counted, listed
+from msprobe_hooks.recording.modules import FedFrom, forget, hand_over, positional_names, prefixed
 from msprobe_hooks.recording.session import Model, running_session
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+_SHOWN = 6
 
 
 class Feeder(ABC):
@@ -64,7 +66,7 @@ class Feeder(ABC):
         self._steps, self._ranks = steps, ranks
         self._step_that_runs = step_that_runs or self._own_step
         self.model = model
-        self._numbers = CallNumbers()
+        self._numbers = _CallNumbers()
         self._lock = threading.RLock()
         self._place: tuple[int, int | None] | None = None
         self._inputs: RecordedInputs | None = None
@@ -277,10 +279,119 @@ def _named(names: list[str], place: str) -> str:
 
 
 def _plain(dtype: str) -> str:
-    from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
-
     return plain_dtype(dtype)
 
 
 def _kind(dtype: str) -> str:
     return next((kind for kind in ("float", "complex") if kind in dtype), "integer")
+
+
+@dataclass(slots=True)
+class Fed:
+    """Outcome of feeding.
+
+    ``calls`` counts the fed calls by the module's path; ``kept`` says what the program kept of its own, and why, each
+    with how often; ``converted`` counts tensors that had another dtype in the dump; ``differences`` has, by place, how
+    far what was replaced lay from what replaced it, as a fraction of the greatest value; ``unmet`` are lines on the
+    modules that were never fed, known at the end; ``source`` is the recording that the inputs came from.
+    """
+
+    source: str
+    calls: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    converted: Counter[str] = field(default_factory=Counter)
+    differences: dict[str, float] = field(default_factory=dict)
+    unmet: list[str] = field(default_factory=list)
+    own_step: int = 0
+
+    def step(self) -> None:
+        """End a step, where nothing records: calls are counted anew, and inputs come from the dump's next step."""
+        self.own_step += 1
+
+    def note_difference(self, where: str, difference: float) -> None:
+        """Keep how far the tensor in a place lay from the one that replaced it, the greatest of all calls."""
+        if difference > self.differences.get(where, 0.0):
+            self.differences[where] = difference
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether something was not fed."""
+        return bool(self.kept or self.unmet or not self.calls)
+
+    def __str__(self) -> str:
+        calls = counted(self.calls.total(), "call")
+        of = counted(len(self.calls), "module")
+        lines = [f"fed {calls} of {of} from {self.source}" if self.calls else f"nothing was fed from {self.source}"]
+        for words, notes in (("converted", self.converted), ("not fed", self.kept)):
+            if notes:
+                texts = (text if count == 1 else f"{text} ({count} times)" for text, count in notes.items())
+                lines.append(f"{words}: {listed(texts, _SHOWN)}")
+        if self.differences:
+            first = next(iter(self.differences))
+            worst = max(self.differences, key=self.differences.__getitem__)
+            places = ", most ".join(
+                f"{where} by {self.differences[where]:.1e}" for where in dict.fromkeys((first, worst))
+            )
+            tensors = counted(len(self.differences), "replaced tensor")
+            lines.append(f"{tensors} differed from the recorded, first {places} of the greatest value")
+        return "; ".join([*lines, *self.unmet])
+
+
+class Checkpoint(NamedTuple):
+    """A call of activation checkpointing, which makes the calls inside it again.
+
+    ``owner`` is an object that lives until then, ``depth`` distinguishes several at once of one
+    owner, ``backward_pass`` the passes that repeat it, where the framework shows them.
+    """
+
+    owner: Any
+    depth: int = 0
+    backward_pass: Hashable = None
+
+
+@dataclass
+class _Region:
+    """The numbers of the calls of each module inside a checkpoint, and how many were made again in each pass."""
+
+    numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    repeated: dict[tuple[Hashable, str], int] = field(default_factory=lambda: defaultdict(int))
+
+
+class _CallNumbers:
+    """Counts the calls of each module in a step, by its path."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = defaultdict(int)
+        self._regions: WeakKeyDictionary[Any, dict[int, _Region]] = WeakKeyDictionary()
+
+    def restart(self) -> None:
+        """Count from 0 again, as in a new step; calls of the one before may still be made again."""
+        self._next.clear()
+
+    def first(self, path: str, checkpoint: Checkpoint | None) -> int:
+        """Return the number of a call that is made for the first time, inside a checkpoint where one is given."""
+        number = self._next[path]
+        self._next[path] += 1
+        if checkpoint is not None:
+            regions = self._regions.setdefault(checkpoint.owner, {})
+            region = regions.get(checkpoint.depth)
+            if region is None or region.repeated:
+                # What was made again is over: this is another call of the same owner.
+                region = regions[checkpoint.depth] = _Region()
+            region.numbers[path].append(number)
+        return number
+
+    def again(self, path: str, checkpoint: Checkpoint | None) -> int | None:
+        """Return the number that a call had which is made again, None where it is not known."""
+        region = None if checkpoint is None else self._regions.get(checkpoint.owner, {}).get(checkpoint.depth)
+        if checkpoint is None or region is None or not region.numbers[path]:
+            return None
+        key = (checkpoint.backward_pass, path)
+        place = region.repeated[key]
+        region.repeated[key] += 1
+        numbers = region.numbers[path]
+        return numbers[place % len(numbers)]
+
+    def latest(self, path: str) -> int:
+        """Return the number of a module's latest call."""
+        return max(0, self._next[path] - 1)

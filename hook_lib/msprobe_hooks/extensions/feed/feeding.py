@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.feed.fed import Fed
+from msprobe_hooks.extensions.feed.feeder import Fed, Feeder
 from msprobe_hooks.extensions.feed.recorded_inputs import ModuleNames
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording import validators
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.feed.feeder import Feeder
     from msprobe_hooks.recording.session import Model, Session
 
 _KEYS = ("path", "modules", "step", "rank", "dump_after_load")

@@ -13,12 +13,10 @@ import numpy as np
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
 
+from msprobe_hooks.dump.npy import find_file, read_array
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.tensor_files.location import find_file
-from msprobe_hooks.dump.tensor_files.npy import read_array
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.feed.call_numbers import Checkpoint
-from msprobe_hooks.extensions.feed.feeder import Feeder
+from msprobe_hooks.extensions.feed.feeder import Checkpoint, Feeder
 from msprobe_hooks.extensions.mindspore.context import is_pynative, process_rank, require_pynative
 from msprobe_hooks.extensions.mindspore.gradients import takes_gradient
 from msprobe_hooks.extensions.mindspore.recorder import (
@@ -27,8 +25,8 @@ from msprobe_hooks.extensions.mindspore.recorder import (
     is_recomputed,
     running_recomputation,
 )
+from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.session import running_session
-from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 class MindSporeFeeder(Feeder):

@@ -10,24 +10,27 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
+from msprobe_hooks.dump.npy import find_file, read_array
 from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.feed.arguments import KeptError
-from msprobe_hooks.extensions.feed.call_numbers import Checkpoint
-from msprobe_hooks.extensions.feed.feeder import Feeder
+from msprobe_hooks.extensions.feed.feeder import Checkpoint, Feeder
+from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.session import Model, running_session
-from msprobe_hooks.recording.uncopied_hooks import uncopied
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.gradients import is_recomputed, running_checkpoint
+from msprobe_hooks.torch.modules import UnscriptedHooks
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-from msprobe_hooks.torch.recorded_tensors import read_recorded
-from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
 from msprobe_hooks.torch.statistics import local_part
+from msprobe_hooks.torch.torch_files import load_torch_file
 
 _PLAIN = frozenset({Tensor, nn.Parameter})
 
@@ -101,7 +104,7 @@ class TorchFeeder(Feeder):
             raise KeptError(f"is a {type(part).__name__} of layout {part.layout}, which is not fed")
         with NoDispatch():
             fed = torch.empty_like(part, requires_grad=False)
-            fed.copy_(read_recorded(folder, element.data_name or "", tuple(part.shape)))
+            fed.copy_(_read_recorded(folder, element.data_name or "", tuple(part.shape)))
             if part is not tensor:
                 fed = _distributed(fed, tensor)
         if tensor.requires_grad and torch.is_grad_enabled():
@@ -156,3 +159,45 @@ def _recorded_model(module: nn.Module) -> Any:
     models = [model] if isinstance(model, nn.Module) else list(model)
     inside = set(module.modules())
     return model if any(one in inside or any(part is module for part in one.modules()) for one in models) else None
+
+
+def _read_recorded(folder: Path, data_name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return the values of a recorded tensor, of a shape that is known, on the CPU.
+
+    Raises DumpError where the file is missing, damaged or holds another shape.
+    """
+    contained = split_name(data_name)
+    path = find_file(folder, data_name if contained is None else contained[0])
+    if path is None:
+        raise DumpError(f"{folder / data_name}: no such file; copy it, or record the step again")
+    tensor = _whole(path) if contained is None else _contained(path, contained[1], shape)
+    if tuple(tensor.shape) != shape:
+        raise DumpError(f"{path}: holds the shape {tuple(tensor.shape)}, and {shape} is needed; record the step again")
+    return tensor
+
+
+def _whole(path: Path) -> Tensor:
+    try:
+        loaded = torch.from_numpy(np.array(read_array(path))) if path.suffix == ".npy" else load_torch_file(path)
+    except Exception as error:
+        # Bytes that are no tensor make torch's and numpy's readers raise almost anything.
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DumpError(f"{path}: not a readable tensor file, copy or record it again: {first_line}") from None
+    if not isinstance(loaded, Tensor) or loaded.is_nested:
+        raise DumpError(f"{path}: holds a {type(loaded).__name__}, not a tensor of one shape")
+    return loaded.detach()
+
+
+def _contained(path: Path, name: str, shape: tuple[int, ...]) -> Tensor:
+    tensor = find_tensor(path, name)
+    if tensor.shape != shape:
+        # Before it is read: a compressed one may be of any size.
+        raise DumpError(f"{path}: {name!r} has the shape {tensor.shape}, and {shape} is needed; record the step again")
+    dtype = getattr(torch, tensor.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise DumpError(f"{path}: {name!r} is of {tensor.dtype}, which this torch does not have; record it in another")
+    try:
+        elements = torch.from_numpy(np.array(read_elements(path, tensor)))
+    except OSError as error:
+        raise DumpError(f"{path}: cannot be read, copy or record it again: {error.strerror}") from None
+    return elements.view(dtype).view(shape) if elements.numel() else torch.empty(shape, dtype=dtype)

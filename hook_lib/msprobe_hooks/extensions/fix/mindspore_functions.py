@@ -11,11 +11,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.extensions.fix.call_filter import Fixed, not_looked_at, require_computation
+from msprobe_hooks.extensions.fix.run_plan import Fixed, not_looked_at, require_computation
 from msprobe_hooks.extensions.mindspore.call_recording import observers, unrecorded
 from msprobe_hooks.extensions.mindspore.upcast import MindSporeRaising
-from msprobe_hooks.recording.fork_guard import abandon_in_children
-from msprobe_hooks.recording.safety_net import SafetyNet
+from msprobe_hooks.recording.safety_net import SafetyNet, abandon_in_children
 from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.upcasts import NothingToRaiseError, Precision, UnraisedError
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
-from msprobe_hooks.extensions.fix.call_filter import (
+from msprobe_hooks.extensions.fix.run_plan import (
     DRAWS,
     UNNAMED_LIBRARY,
     Fixed,
@@ -22,8 +22,7 @@ from msprobe_hooks.extensions.fix.call_filter import (
 )
 from msprobe_hooks.extensions.fix.torch_upcast import Plan, Raising, returns_floats
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.fork_guard import abandon_in_children
-from msprobe_hooks.recording.safety_net import SafetyNet
+from msprobe_hooks.recording.safety_net import SafetyNet, abandon_in_children
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.recording.upcasts import NothingToRaiseError, Precision, UnraisedError
 from msprobe_hooks.torch.apis import Api, api_table

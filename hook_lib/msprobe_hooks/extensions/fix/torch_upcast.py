@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from msprobe_hooks.extensions.fix.call_filter import DRAWS
+from msprobe_hooks.extensions.fix.run_plan import DRAWS
 from msprobe_hooks.recording.upcasts import CallCache, NothingToRaiseError, Precision, UnraisedError
 from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS, OWN_FILES
 from msprobe_hooks.torch.generators import Generators

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from msprobe_hooks.dump.unread.effects import effects_of
+from msprobe_hooks.dump.effects import effects_of
 from msprobe_hooks.recording.backward import like, mapped
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]

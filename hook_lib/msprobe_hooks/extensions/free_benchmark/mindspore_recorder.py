@@ -25,14 +25,17 @@ from msprobe_hooks.extensions.free_benchmark.argument_changes import (
     without_overwritten,
 )
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings
-from msprobe_hooks.extensions.free_benchmark.recorder import BenchmarkedCall, BenchmarkRecorder
-from msprobe_hooks.extensions.free_benchmark.rerun import summed
-from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, MINDSPORE_FORM
+from msprobe_hooks.extensions.free_benchmark.recorder import (
+    FILE_NAME,
+    MINDSPORE_FORM,
+    BenchmarkedCall,
+    BenchmarkRecorder,
+    summed,
+)
 from msprobe_hooks.extensions.mindspore.call_recording import Finishing
 from msprobe_hooks.extensions.mindspore.gradients import is_awaited
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder, host
-from msprobe_hooks.extensions.mindspore.side_effects import why_once
-from msprobe_hooks.extensions.mindspore.upcast import MindSporeRaising
+from msprobe_hooks.extensions.mindspore.upcast import MindSporeRaising, why_once
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.backward import mapped, tensors_in
 from msprobe_hooks.recording.config import Settings

@@ -1,23 +1,23 @@
-"""The free benchmark, whatever the framework: what is done with each call that is made again, and the counts."""
+"""The free benchmark, whatever the framework: calls made again, thresholds learned in a warm-up, and its table."""
 
 from __future__ import annotations
 
+import csv
 import logging
 import math
 from abc import abstractmethod
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.dump.names import backward_of, split_called
-from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.dump.paths import step_rank
+from msprobe_hooks.dump.writer import write_error
 from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, Judging, NotPerturbedError, outputs_of
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings, Stage
-from msprobe_hooks.extensions.free_benchmark.rerun import Again
-from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, Form, append_rows, row
-from msprobe_hooks.extensions.free_benchmark.warmup import Preheat
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
@@ -26,6 +26,15 @@ from msprobe_hooks.recording.summary import Summary
 _log = logging.getLogger("msprobe_hooks")
 
 _NAMED = 10
+
+# Where a threshold begins, before anything is known of a dtype of an API.
+_START = 2.05
+
+#: Which threshold: of an API, in a dtype.
+Kind = tuple[str, str]
+
+FILE_NAME = "free_benchmark.csv"
+HEADER = ("rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", "shape", "output_index")
 
 
 @dataclass(slots=True)
@@ -62,7 +71,7 @@ class BenchmarkRecorder(Recorder):
     """
 
     judging: ClassVar[Judging]
-    form: ClassVar[Form]
+    form: ClassVar[_Form]
     #: The calls of the handler ``fix``.
     fixed_call: ClassVar[type[BenchmarkedCall]]
 
@@ -72,7 +81,7 @@ class BenchmarkRecorder(Recorder):
         super().__init__(settings)
         self.summary = BenchmarkSummary()
         self.benchmark = benchmark
-        self.preheat = Preheat(benchmark.preheat_step, benchmark.max_sample) if benchmark.if_preheat else None
+        self.preheat = _Preheat(benchmark.preheat_step, benchmark.max_sample) if benchmark.if_preheat else None
         self._begun_at: int | None = None
 
     @abstractmethod
@@ -119,7 +128,7 @@ class BenchmarkRecorder(Recorder):
         ]
         _log.warning("%s: perturbed by %s, its result changes too much", name, self.benchmark.pert_mode)
         with self.lock:
-            self._or_fail(lambda: append_rows(self.table(files.folder), rows, self.form))
+            self._or_fail(lambda: _append_rows(self.table(files.folder), rows, self.form))
 
     def note_fixed(self) -> None:
         """Count a call with whose perturbed result the program goes on."""
@@ -188,7 +197,7 @@ class BenchmarkedCall(ApiCall):
             found = recorder.judging.deviations(mode, list(outputs_of(result)), list(outputs_of(perturbed)))
         recorder.take(self.name, "forward", [self._by_what_was_learned(one) for one in found])
 
-    def _learn(self, preheat: Preheat, again: Again, result: Any) -> None:
+    def _learn(self, preheat: _Preheat, again: Again, result: Any) -> None:
         api = split_called(self.name)[0]
         steps = self._recorder.steps
         if steps == 0:
@@ -243,3 +252,136 @@ class BenchmarkedCall(ApiCall):
                 recorder.note_error(name, error)
 
         recorder.watch(outputs, inputs, compare, name)
+
+
+class Again(Protocol):
+    """A call before it is made, so that it can be made a second time, unseen by the program."""
+
+    #: Whether it may write over what it is given, and whether it has drawn random numbers.
+    writes: bool
+    draws: bool
+
+    def after_call(self) -> None:
+        """Note what the call has done."""
+
+    def results(self, perturbation: str) -> Any:
+        """Make the call with perturbed inputs. Raises NotPerturbedError where these cannot be perturbed."""
+
+    def gradients(self, perturbation: str, grad_outputs: list[Any]) -> list[Any]:
+        """Return the gradients of perturbed inputs, for those of the outputs that arrived. Raises as ``results``.
+
+        A tensor that was given several times has their sum at each of its places, as a record has it.
+        """
+
+
+def summed(gradients: Iterable[Any], tensors: Sequence[int]) -> list[Any]:
+    """Return for each of the tensors, given by their ids, the sum of its gradients, None where it has none.
+
+    A tensor may be among them several times; ``gradients`` are those of each place by itself.
+    """
+    sums: dict[int, Any] = {}
+    for tensor, gradient in zip(tensors, gradients, strict=True):
+        if gradient is not None:
+            sums[tensor] = sums[tensor] + gradient if tensor in sums else gradient
+    return [sums.get(tensor) for tensor in tensors]
+
+
+@dataclass(slots=True)
+class _Learning:
+    threshold: float = _START
+    is_learned: bool = False
+    ratios: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
+
+
+class _Preheat:
+    """Learns, by API and dtype, how much a right result may change.
+
+    In step 0 calls are counted. In each step from 1 to before ``steps``, some calls of each API are samples: their
+    ratio, and whether the CPU in float32 agrees with the result that was not perturbed.
+    """
+
+    def __init__(self, steps: int, most: int) -> None:
+        self.steps = steps
+        self._most = most
+        self._expected: Counter[str] = Counter()
+        self._learning: dict[Kind, _Learning] = {}
+
+    def count(self, api: str) -> None:
+        """Count a call of step 0."""
+        self._expected[api] += 1
+
+    def is_sample(self, api: str, number: int, step: int) -> bool:
+        """Return whether a call, by its number in the step, is one that the CPU is asked for."""
+        calls = self._expected[api]
+        if not calls or not 0 < step < self.steps:
+            return False
+        samples = min(math.ceil(calls / self.steps), self._most)
+        # Calls are counted from 1, so the remainder 0 is the last.
+        return number + 1 in {(self.steps * place + step) % calls or calls for place in range(samples)}
+
+    def add(self, kind: Kind, ratio: float, *, is_consistent: bool) -> None:
+        """Take a sample."""
+        self._learning.setdefault(kind, _Learning()).ratios[is_consistent].append(ratio)
+
+    def end_step(self) -> None:
+        """Fit to a step's samples."""
+        for learning in self._learning.values():
+            good, bad = learning.ratios[True], learning.ratios[False]
+            if not learning.is_learned and (good or bad):
+                self._learn(learning, good, bad)
+            learning.ratios = {True: [], False: []}
+
+    def threshold(self, kind: Kind, least: float) -> float:
+        """Return what is known of a threshold, which is at least the usual one."""
+        learning = self._learning.get(kind)
+        return least if learning is None else max(least, learning.threshold)
+
+    @staticmethod
+    def _learn(learning: _Learning, good: list[float], bad: list[float]) -> None:
+        threshold = learning.threshold
+        if not bad:
+            widened = any(ratio > threshold for ratio in good)
+            learning.threshold = 1 + (threshold - 1) * (2 if widened else 0.5)
+        elif not good or max(good) < min(bad):
+            learning.threshold = min(*bad, threshold)
+            learning.is_learned = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Form of msprobe's table of a framework: its columns, the symbol of a change of sign, and shapes in words."""
+
+    header: tuple[str, ...]
+    sign_flip: str | float
+    shape: Callable[[tuple[int, ...]], str]
+
+
+TORCH_FORM = _Form(HEADER, "symbol_flipping", lambda shape: f"torch.Size({list(shape)})")
+# A ratio of 8 means a change of sign there.
+MINDSPORE_FORM = _Form(("rank", "pert_type", *HEADER[2:]), 7.0, str)
+
+
+def row(
+    where: tuple[int | None, str, str, int | None, str],
+    ratio: float | None,
+    dtype: str,
+    shape: tuple[int, ...],
+    index: int | None,
+    *,
+    flips_sign: bool,
+    form: _Form = TORCH_FORM,
+) -> list[Any]:
+    """Return a row: ``where`` are rank, perturbation, stage, step and API; what there is none of is empty."""
+    max_rel = form.sign_flip if flips_sign else None if ratio is None else ratio - 1
+    size = form.shape(shape) if dtype else None
+    return ["" if value is None else value for value in (*where, max_rel, dtype, size, index)]
+
+
+def _append_rows(path: Path, rows: Sequence[list[Any]], form: _Form = TORCH_FORM) -> None:
+    """Append to a table, which gets its header where it is new. Raises RecordingError where the disk refuses."""
+    try:
+        is_new = not path.exists()
+        with path.open("a", encoding="utf-8", newline="", errors="backslashreplace") as file:
+            csv.writer(file).writerows([form.header, *rows] if is_new else rows)
+    except OSError as error:
+        raise write_error(path, "written", error) from None

@@ -1,27 +1,27 @@
-"""One call of PyTorch, recorded while the card's library dumps the kernels that its two directions run."""
+"""One call of PyTorch, recorded while CANN's library dumps the kernels that its two directions run."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+import importlib
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol, cast
 
 from msprobe_hooks.dump.names import backward_of, forward_of
+from msprobe_hooks.dump.writer import FILE_MODE, write_error
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError
 from msprobe_hooks.extensions.free_benchmark.torch_recorder import TorchAgain
-from msprobe_hooks.extensions.kernel_dump.library import (
-    dumping,
-    kernel_library,
-    of_one_call,
-    wanted_record,
-    write_kernel_config,
-)
 from msprobe_hooks.recording.call_records import ApiCall
-from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.config import API_NAME, OVERFLOW_TASKS, Settings
 from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.recorder import TorchRecorder
+
+_ALLOWED = 'the full name of one record at level L2, as in ["Functional.linear.0.backward"]'
 
 
 @dataclass(slots=True)
@@ -48,10 +48,10 @@ class KernelRecorder(TorchRecorder):
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings. Raises ConfigError where they name no single call, or no library can dump."""
-        self.wanted = wanted_record(settings)
-        self._library = kernel_library()
+        self.wanted = _wanted_record(settings)
+        self._library = _kernel_library()
         self._config = Path()
-        super().__init__(of_one_call(settings, forward_of(self.wanted)))
+        super().__init__(_of_one_call(settings, forward_of(self.wanted)))
         self.summary = KernelSummary(awaited=f"call {forward_of(self.wanted)}")
 
     def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
@@ -146,3 +146,80 @@ class DumpedBackward(ApiCall):
             recorder.summary.dumped.append(name)
         except Exception as error:
             recorder.note_error(name, error)
+
+
+class KernelLibrary(Protocol):
+    """Part of ``torch_npu.npu`` that is used."""
+
+    def synchronize(self) -> None:
+        """Wait for what was started."""
+
+    def init_dump(self) -> None:
+        """Begin to dump."""
+
+    def set_dump(self, config: str) -> None:
+        """Set what to dump, and where."""
+
+    def finalize_dump(self) -> None:
+        """Dump no more."""
+
+
+def _kernel_library() -> KernelLibrary:
+    """Return the library of this machine.
+
+    Raises ConfigError where torch_npu is not there, cannot be loaded, of which it names the missing library, or is too
+    old to dump.
+    """
+    try:
+        found: Any = importlib.import_module("torch_npu").npu
+    except ImportError as error:
+        raise ConfigError("level", "L2", f"other levels on this machine, as L2 needs torch_npu: {error}") from None
+    for name in ("init_dump", "set_dump", "finalize_dump"):
+        if not hasattr(found, name):
+            raise ConfigError("level", "L2", f"other levels with this torch_npu, as it has no torch_npu.npu.{name}")
+    return cast("KernelLibrary", found)
+
+
+@contextmanager
+def dumping(library: KernelLibrary, config: Path) -> Iterator[None]:
+    """Dump the kernels that run inside, and none that was started before."""
+    library.synchronize()
+    library.init_dump()
+    try:
+        library.set_dump(str(config))
+        library.synchronize()
+        yield
+        library.synchronize()
+    finally:
+        library.finalize_dump()
+
+
+def _wanted_record(settings: Settings) -> str:
+    """Return the name of the record whose kernels are to be dumped. Raises ConfigError where it is not one."""
+    if settings.task in OVERFLOW_TASKS or settings.task == "structure":
+        raise ConfigError("task", settings.task, "statistics or tensor at level L2")
+    if settings.scope:
+        raise ConfigError("scope", list(settings.scope), "not supported at level L2; name the call in list")
+    if len(settings.list) != 1 or not API_NAME.fullmatch(settings.list[0]):
+        raise ConfigError("list", list(settings.list), _ALLOWED)
+    return settings.list[0]
+
+
+def _of_one_call(settings: Settings, forward: str) -> Settings:
+    """Return the settings of the recording at level L1 that accompanies it."""
+    return replace(settings, level="L1", list=(forward, backward_of(forward)))
+
+
+def write_kernel_config(folder: Path, rank: int | None) -> Path:
+    """Write the configuration that ``torch_npu.npu.set_dump`` takes, byte for byte as msprobe; return where it is.
+
+    Raises RecordingError where it cannot be written.
+    """
+    path = folder / ("kernel_config.json" if rank is None else f"kernel_config_{rank}.json")
+    settings = {"dump_list": [], "dump_path": str(folder), "dump_mode": "all", "dump_op_switch": "on"}
+    try:
+        path.touch(FILE_MODE)
+        path.write_text(json.dumps({"dump": settings}, indent=4))
+    except OSError as error:
+        raise write_error(path, "written", error) from None
+    return path

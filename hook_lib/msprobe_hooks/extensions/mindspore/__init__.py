@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.recording.session import Model, Session
 
 FRAMEWORKS = ("mindspore",)
-MINDSPORE_EXPORTS = {"MsprobeStep": "debugger", "PrecisionDebugger": "debugger", "seed_all": "seeds"}
+MINDSPORE_EXPORTS = {"MsprobeStep": "debugger", "PrecisionDebugger": "debugger", "seed_all": "debugger"}
 
 
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session | None:
@@ -32,8 +32,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
     if framework != "mindspore" or settings.task in OVERFLOW_TASKS:
         return None
-    from msprobe_hooks.extensions.mindspore.mindtorch.apis import mindtorch
-    from msprobe_hooks.extensions.mindspore.mindtorch.session import MindTorchSession
+    from msprobe_hooks.extensions.mindspore.mindtorch import MindTorchSession, mindtorch
     from msprobe_hooks.extensions.mindspore.session import MindSporeSession
 
     torch = mindtorch()
@@ -42,7 +41,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
 def open_dump(path: Path) -> Dump | None:
     """Return what MindSpore dumped of an iteration of a static graph."""
-    from msprobe_hooks.dump.paths.static_graph import is_iteration_file
+    from msprobe_hooks.dump.paths import is_iteration_file
 
     if not is_iteration_file(path):
         return None

@@ -5,23 +5,27 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable
-from types import FrameType
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
 from mindspore import nn
+from mindspore._c_expression import typing as dtypes
 from mindspore.common import api
 from mindspore.common.api import _pynative_executor
 from mindspore.ops import Primitive
 
+from msprobe_hooks.dump.writer import json_number
 from msprobe_hooks.extensions.mindspore.apis import LAYERS, functions
-from msprobe_hooks.extensions.mindspore.primitive_attributes import settings_of
-from msprobe_hooks.extensions.mindspore.qualified_names import place_of
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.session import Model, Observer
 
 #: Returns what is put in the place of a function, by the name that its calls are recorded under.
 Wrap: TypeAlias = Callable[[Callable[..., Any], str], Callable[..., Any]]
+
+#: Makes a call of a compiled function: that of the program, what runs it, its arguments, and where it is called.
+Make: TypeAlias = Callable[[Callable[..., Any], Callable[..., Any], Any, Any, FrameType], Any]
 
 
 class Calls:
@@ -127,7 +131,7 @@ def recording_layers(recorder: MindSporeRecorder) -> Wrap:
 
 def _settings(recorder: MindSporeRecorder, qualified: str, primitive: Primitive) -> dict[str, Any] | None:
     with recorder.net(f"the attributes of {qualified}"):
-        return settings_of(primitive)
+        return _settings_of(primitive)
     return None
 
 
@@ -153,10 +157,6 @@ class Finishing:
         result = self.function(*args, **kwargs)
         _pynative_executor.sync()
         return result
-
-
-#: Makes a call of a compiled function: that of the program, what runs it, its arguments, and where it is called.
-Make: TypeAlias = Callable[[Callable[..., Any], Callable[..., Any], Any, Any, FrameType], Any]
 
 
 def recorded(recorder: MindSporeRecorder) -> Make:
@@ -237,3 +237,39 @@ class JitCalls:
             for other in others:
                 other.begin()
             self._is_one_running = False
+
+
+def _settings_of(primitive: Primitive) -> dict[str, Any]:
+    """Return the arguments of a primitive's constructor by name, as JSON has them.
+
+    A dtype is an element as among arguments; of what JSON has no word for there is the type.
+    """
+    return {name: _plain(value) for name, value in primitive.init_attrs.items() if name != "name"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return json_number(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, dtypes.Type):
+        return {"type": "mindspore.dtype", "value": str(value)}
+    return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return where a function is: ``package.module:Class.method``."""
+    module = sys.modules.get(function.__module__)
+    return f"{function.__module__ if module is None else imported_as(module)}:{function.__qualname__}"
+
+
+def imported_as(module: ModuleType) -> str:
+    """Return the name by which a module is imported, of the script that runs as well."""
+    if module.__name__ != "__main__":
+        return module.__name__
+    if module.__spec__ is not None:
+        return module.__spec__.name
+    file = getattr(module, "__file__", None)
+    return Path(file).stem if file else module.__name__

@@ -22,7 +22,7 @@ from mindspore.common.hook_handle import HookHandle
 from mindspore.ops.operations.debug_ops import TensorDump
 
 from msprobe_hooks.errors import RecordingError
-from msprobe_hooks.extensions.mindspore.compilation_watch import FUNCTIONS, Compilations
+from msprobe_hooks.extensions.mindspore.context import FUNCTIONS, Compilations
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording import modules
 from msprobe_hooks.recording.recorder import Recorder

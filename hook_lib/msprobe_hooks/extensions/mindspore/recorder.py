@@ -16,7 +16,6 @@ from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.extensions.mindspore import gradients
 from msprobe_hooks.extensions.mindspore.gradients import NO_PASS, MindSporeElements, MindSporeEngine, takes_gradient
-from msprobe_hooks.extensions.mindspore.tensor_files import MindSporeTensorFiles
 from msprobe_hooks.recording import checksums
 from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.backward import Emit, tensors_in
@@ -26,6 +25,8 @@ from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.tensor_entry import Statistics
+from msprobe_hooks.recording.tensor_files import TensorFiles
+from msprobe_hooks.recording.vectored_write import write_npy
 
 _MODULE: Final = sys.modules[mindspore.recompute.__module__]
 # Which cells and exceptions it has depends on MindSpore's version; isinstance of none is never true.
@@ -172,9 +173,9 @@ class MindSporeRecorder(Recorder):
     def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
         """Do nothing: numbers are taken on the host."""
 
-    def open_files(self, folder: Path) -> MindSporeTensorFiles:
+    def open_files(self, folder: Path) -> _MindSporeTensorFiles:
         """Return what writes ``.npy`` files into a folder."""
-        return MindSporeTensorFiles(folder)
+        return _MindSporeTensorFiles(folder)
 
     def _host(self, tensor: Tensor) -> Array:
         if self._last is None or self._last[0] is not tensor:
@@ -198,3 +199,20 @@ class MindSporeRecorder(Recorder):
             files.save(self._host(tensor), name)
         self._last = None
         return name
+
+
+class _MindSporeTensorFiles(TensorFiles):
+    """Saves the values of tensors as numpy does."""
+
+    def copy(self, tensor: Array) -> Array:
+        """Return a copy: a tensor's array shares its memory."""
+        return np.array(tensor)
+
+    def size(self, copy: Array) -> int:
+        """Return the bytes of the elements."""
+        return copy.nbytes
+
+    def write(self, copy: Array, path: Path) -> None:
+        """Write a ``.npy`` file."""
+        with path.open("wb") as file:
+            write_npy(file, copy)

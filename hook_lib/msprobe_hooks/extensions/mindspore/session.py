@@ -13,7 +13,7 @@ from typing import Any, Final
 from mindspore import nn, ops
 from mindspore.ops.operations.debug_ops import DumpGradient, TensorDump
 
-from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
+from msprobe_hooks.dump.paths import KERNEL_LEVEL
 from msprobe_hooks.dump.writer import make_folder
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.extensions.mindspore.apis import functions, layers
@@ -26,8 +26,10 @@ from msprobe_hooks.extensions.mindspore.call_recording import (
     recording_layers,
 )
 from msprobe_hooks.extensions.mindspore.cells import CellHooks, dumped_calls, settle
-from msprobe_hooks.extensions.mindspore.compilation_watch import CELLS, FUNCTIONS, Compilations
 from msprobe_hooks.extensions.mindspore.context import (
+    CELLS,
+    FUNCTIONS,
+    Compilations,
     is_pynative,
     process_rank,
     require_backward_passes,

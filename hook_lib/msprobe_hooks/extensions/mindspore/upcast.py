@@ -1,4 +1,4 @@
-"""Calls of MindSpore in another precision: tensors are cast before a call, and its results back."""
+"""Calls of MindSpore in another precision, and their side effects, as far as names and primitives show them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from typing import Any
 
 import mindspore
 from mindspore import Tensor
+from mindspore.ops import Primitive
 
-from msprobe_hooks.dump.names import is_in_place
+from msprobe_hooks.dump.names import is_distributed, is_in_place
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.mindspore.call_recording import Finishing
 from msprobe_hooks.extensions.mindspore.recorder import same_bits
-from msprobe_hooks.extensions.mindspore.side_effects import why_once
 from msprobe_hooks.recording.backward import mapped, tensors_in
 from msprobe_hooks.recording.upcasts import CallCache, NothingToRaiseError, Precision, UnraisedError
 
 _TO_FLOAT32 = {mindspore.float16: mindspore.float32, mindspore.bfloat16: mindspore.float32}
 _TO_FLOAT64 = dict.fromkeys((*_TO_FLOAT32, mindspore.float32), mindspore.float64)
 _FLOATS = (*_TO_FLOAT64, mindspore.float64)
+
+_DRAWING = frozenset(
+    """
+    bernoulli bernoulli_ choice_with_mask dropout dropout1d dropout2d dropout3d exponential_ fractional_max_pool3d gamma
+    gumbel_softmax laplace log_uniform_candidate_sampler multinomial multinomial_with_replacement normal normal_ rand
+    rand_like randint randint_like randn randn_like random_ random_categorical random_gamma random_poisson randperm
+    rrelu shuffle standard_laplace standard_normal uniform uniform_ uniform_candidate_sampler
+    """.split()
+)
 
 
 class MindSporeRaising:
@@ -107,3 +116,19 @@ def _form(value: Any) -> Any:
         return tuple((key, _form(item)) for key, item in value.items())
     # A float may be another one at each step.
     return type(value), None if type(value) is float else value
+
+
+def why_once(called: str, function: Any) -> str | None:
+    """Return why a call cannot be made a second time without the program noticing, None where it can.
+
+    ``called`` is its name, ``Type.api``, and ``function`` what is called.
+    """
+    kind, _, api = called.partition(".")
+    if kind == "Jit":
+        return "it is compiled, and may change parameters that are not its arguments"
+    if is_distributed(called):
+        return "it communicates"
+    # MindSpore's kernels keep generators of their own, whose states cannot be read.
+    if api in _DRAWING or (isinstance(function, Primitive) and "side_effect_hidden" in function.attrs):
+        return "it draws random numbers"
+    return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.record import Framework
 
 EXPORTS = {
-    "GradComparator": "grad_probe.comparator",
+    "GradComparator": "grad_probe.sign_maps",
     "TrainerMon": "watch.trainer_mon",
     "csv2tensorboard_by_step": "series.conversion",
     "watch": "watching",
@@ -34,8 +34,8 @@ def open_probe(task: str | None, config: Keys, arguments: Keys, framework: Frame
     """Return what writes gradients where the task is ``grad_probe``."""
     if task not in TASKS:
         return None
-    from msprobe_hooks.extensions.monitor.grad_probe.config import probe_settings
     from msprobe_hooks.extensions.monitor.grad_probe.factory import open_probe
+    from msprobe_hooks.extensions.monitor.grad_probe.probe import probe_settings
 
     chosen = {key: arguments[key] for key in ("dump_path", "step")}
     return open_probe(probe_settings(config, **chosen), framework)

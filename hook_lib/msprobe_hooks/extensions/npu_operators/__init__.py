@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.unread.effects import Effects
+    from msprobe_hooks.dump.effects import Effects
 
 
 def recorded_apis() -> tuple[tuple[str, Any, frozenset[str]], ...]:

@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from msprobe_hooks.dump.unread.effects import Effects, ValidRows
+from msprobe_hooks.dump.effects import Effects, ValidRows
 
 #: The APIs that are recorded.
 RECORDED = frozenset(

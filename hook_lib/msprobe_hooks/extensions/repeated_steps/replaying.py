@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.schedule import Schedule
+from msprobe_hooks.extensions.repeated_steps.ranks import Schedule
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from msprobe_hooks.dump.effects import operation_effects
 from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.dump.unread.effects import operation_effects
 from msprobe_standards import amplification, in_parts
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, judged_memory

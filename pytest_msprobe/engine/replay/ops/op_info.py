@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
+from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints import indices, values

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from msprobe_hooks.dump.unread.effects import NO_EFFECTS, Effects, declare_effects
+from msprobe_hooks.dump.effects import NO_EFFECTS, Effects, declare_effects
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.engine.replay.references import ReferenceRegistry

@@ -57,7 +57,7 @@ class OpInfo:
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``undifferentiable`` finds in golden's results where there is no gradient;
     those of a dtype in ``quantizes`` are rounded, and ``quantized`` says so of the numbers that the call asks for;
-    which are not defined at all says `msprobe_hooks.dump.unread`;
+    which are not defined at all says `msprobe_hooks.dump.effects`;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
 
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;

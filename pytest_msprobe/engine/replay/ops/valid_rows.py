@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.dump.unread.effects import valid_rows_of
+from msprobe_hooks.dump.effects import valid_rows_of
 from pytest_msprobe.engine.values.pytree import map_tensors
 
 # Groups of what a product sums over, which every row of its results has.

@@ -20,9 +20,8 @@ from msprobe_hooks.dump.names import is_distributed
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.values import PlacedValue, Value, read_values
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import Level
-from pytest_msprobe.extensions.graphs.node_levels import LEVELS, UNMATCHED, worst
-from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
+from msprobe_hooks.extensions.overflow.anomaly import Level
+from pytest_msprobe.extensions.graphs.nodes import LEVELS, UNMATCHED, Graph, Kind, Node, worst
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 #: The fields of each value, by the value's name.

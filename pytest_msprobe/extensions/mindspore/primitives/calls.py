@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +15,13 @@ import torch
 from mindspore import ops
 
 from msprobe_hooks.dump.names import ApiName
-from msprobe_hooks.dump.schema import ForwardRecord, tensors_of
+from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, ValueElement, tensors_of
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named, is_low_precision
-from pytest_msprobe.extensions.mindspore.conversion import mindspore_dtype
-from pytest_msprobe.extensions.mindspore.jit_functions import bridged
-from pytest_msprobe.extensions.mindspore.primitives.attributes import as_elements, infer_from_shapes, required
+from pytest_msprobe.extensions.mindspore.jit_functions import bridged, mindspore_dtype
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE, Definition
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip
@@ -94,11 +93,11 @@ def with_settings(record: ForwardRecord, name: ApiName) -> ForwardRecord:
     definition = TABLE.get(class_of(name))
     settings = record.settings
     if settings is None and definition is not None and definition.golden is not None and not record.kwargs:
-        settings = infer_from_shapes(definition.golden, record)
+        settings = _infer_from_shapes(definition.golden, record)
     if not settings:
         return record
     renamed = {} if definition is None else definition.renamed
-    elements = {renamed.get(key, key): element for key, element in as_elements(settings).items()}
+    elements = {renamed.get(key, key): element for key, element in _as_elements(settings).items()}
     return msgspec.structs.replace(record, kwargs={**elements, **record.kwargs})
 
 
@@ -121,7 +120,7 @@ def functions_of_primitive(
     if make is None:
         raise Skip(MindSporeSkip.MISSING_API, f"primitive {kind}")
     golden = definition.golden or resolve(call.counterpart or name, references)
-    named = required(golden) if definition.golden else []
+    named = _required(golden) if definition.golden else []
     missing = [each for each in named if each not in call.forward.kwargs]
     if missing:
         raise Skip(MindSporeSkip.NO_SETTINGS, f"{kind} needs {', '.join(missing)}")
@@ -180,3 +179,85 @@ def _with_settings_among(golden: Callable[..., Any], named: list[str]) -> Callab
         return golden(*args, **{key: value for key, value in settings.items() if key in named})
 
     return call
+
+
+def _required(golden: Callable[..., Any]) -> list[str]:
+    """Return the names of the settings without which a definition cannot be computed."""
+    parameters = inspect.signature(golden).parameters.values()
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+
+
+def _as_elements(settings: Mapping[str, Any]) -> dict[str, Element]:
+    """Return recorded settings as elements of keyword arguments."""
+    return {name: _element(value) for name, value in settings.items()}
+
+
+def _element(value: Any) -> Element:
+    if isinstance(value, list):
+        return [_element(item) for item in value]
+    if isinstance(value, dict):
+        # A dtype; of what JSON has no word for there is the type alone.
+        return ValueElement(str(value.get("type")), value.get("value"))
+    return None if value is None else ValueElement(type(value).__name__, value)
+
+
+def _infer_from_shapes(golden: Callable[..., Any], record: ForwardRecord) -> dict[str, Any]:
+    """Return the settings of a definition if the recorded shapes allow exactly one choice of them; else nothing.
+
+    A definition is computed on tensors without values for each choice there is.
+    """
+    names = _required(golden)
+    first = next(iter(tensors_of(record.args)), None)
+    if not names or first is None or not record.output:
+        return {}
+    choices = [_choices(name, len(first.shape), len(record.output)) for name in names]
+    wanted = [element.shape for element in tensors_of(record.output)]
+    try:
+        inputs = [_without_values(element) for element in record.args]
+    except (Skip, TypeError):
+        return {}
+    fitting = []
+    for values in itertools.product(*choices):
+        settings = dict(zip(names, values, strict=True))
+        if _shapes(golden, inputs, settings) == wanted:
+            fitting.append(settings)
+    return fitting[0] if len(fitting) == 1 else {}
+
+
+def _choices(name: str, axes: int, outputs: int) -> tuple[Any, ...]:
+    """Return all values that a setting may have had, none where they cannot be enumerated."""
+    if name in ("transpose_a", "transpose_b", "keep_dims"):
+        return (False, True)
+    if name == "skip_mode":
+        # It matters where no axis is named, and there the shapes show it.
+        return (False,)
+    if name in ("axis", "batch_dims"):
+        # A new axis may be the last one.
+        return tuple(range(axes + (name == "axis")))
+    if name == "data_format":
+        # Without spatial axes both mean the same.
+        return ("NCHW", "NHWC") if axes > 2 else ("NCHW",)
+    return (outputs,) if name == "output_num" else ()
+
+
+def _without_values(element: Element) -> Any:
+    if isinstance(element, TensorElement):
+        return torch.empty(element.shape, dtype=dtype_named(element.dtype), device="meta")
+    if isinstance(element, list):
+        return [_without_values(item) for item in element]
+    if isinstance(element, ValueElement):
+        return element.value
+    raise TypeError(element)
+
+
+def _shapes(golden: Callable[..., Any], inputs: list[Any], settings: Mapping[str, Any]) -> list[tuple[int, ...]] | None:
+    try:
+        return [tuple(tensor.shape) for tensor in _tensors(golden(*inputs, **settings))]
+    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+        return None
+
+
+def _tensors(output: Any) -> Iterator[torch.Tensor]:
+    for each in output if isinstance(output, (list, tuple)) else [output]:
+        if isinstance(each, torch.Tensor):
+            yield each

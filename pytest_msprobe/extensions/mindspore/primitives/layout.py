@@ -20,7 +20,7 @@ def shape(x: Tensor) -> tuple[int, ...]:
 def dtype(x: Tensor) -> str:
     """Return MindSpore's name of a tensor's dtype."""
     # All else is defined where there is no MindSpore.
-    from pytest_msprobe.extensions.mindspore.conversion import mindspore_dtype
+    from pytest_msprobe.extensions.mindspore.jit_functions import mindspore_dtype
 
     return str(mindspore_dtype(x.dtype))
 

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import ProbedRank, open_rank
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey, open_run
-from pytest_msprobe.extensions.monitor.golden.paired_series import Statistics
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared, Pair
 from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     UNIT_ROUNDOFF,
     Numbers,
     Pool,
+    Statistics,
     before,
     cancellation_floor,
     so_far,
     tolerance,
 )
-from pytest_msprobe.extensions.monitor.policy import SignSimilarity
+from pytest_msprobe.extensions.monitor.judging import SignSimilarity
 from pytest_msprobe.extensions.monitor.series_names import Kind
 
 #: The task of sign similarities: a probe measures where it does, just before the optimizer's step.

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.extensions.monitor.series.reader import Series, SeriesKey
 from msprobe_hooks.extensions.monitor.series.tables import Watched
-from pytest_msprobe.extensions.monitor.golden.paired_series import Source, Statistics, Twins, twins
 from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     BIAS,
     CANCELLATION,
@@ -26,6 +25,9 @@ from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     UNIT_ROUNDOFF,
     Numbers,
     Pool,
+    Source,
+    Statistics,
+    Twins,
     are_scaled,
     before,
     cancellation_floor,
@@ -35,6 +37,7 @@ from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     rounding_floor,
     so_far,
     tolerance,
+    twins,
 )
 from pytest_msprobe.extensions.monitor.series_names import (
     FROM_GRADIENTS,

@@ -1,16 +1,21 @@
-"""Tolerance of series: how far statistics of two correct runs may differ at a step, by dtype and by the median so far.
+"""Tolerance of series: how far statistics of two correct runs may differ, and a watched tensor in both.
 
 The constants are derived in docs/monitor.md, "Two runs".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, cast
+from functools import reduce
+from typing import Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from msprobe_hooks.extensions.monitor.series.reader import Series, SeriesKey
+from msprobe_hooks.extensions.monitor.series.tables import Watched
 
 Numbers = NDArray[np.float64]
 
@@ -25,6 +30,33 @@ _OTHER_ELEMENTS = 4.0
 
 # Decimals with which some value of a run is written that was not rounded.
 _WHOLE_DIGITS = 15
+
+#: Honest differences of a step are at most this many times the largest of the steps before.
+GROWTH: Final = 32.0
+#: Roundings, in units of the roundoff, that a statistic of a tensor has from another order of its sums.
+ROUNDINGS: Final = 32.0
+#: Roundings, in units of the largest tensor of a task, that remain where a gradient cancels to nothing.
+CANCELLATION: Final = 16.0
+#: What units that switch on in one of two runs change of the gradients behind them: at first, and once most gradients
+#: are further apart than `DRIFTED`, so that many units have.
+SWITCH: Final = 0.25
+SWITCHES: Final = 0.5
+DRIFTED: Final = 1e-3
+#: What forward tensors may differ by once a unit has switched: Adam's first step is its rate, whichever the sign.
+MOVED: Final = 5e-3
+#: What forward tensors and parameters may differ by where nothing that is watched says how far they honestly drift.
+COARSE: Final = 0.05
+#: Differences of a tensor, in units of that of a bias that only rounding drives, which is added to it.
+BIAS: Final = 4.0
+
+#: Unit roundoffs by dtype: half of the distance from 1 to the next number.
+UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+
+# As many different numbers hit a dtype by chance once in 2^(13 * 8) tries.
+_FEWEST = 8
+
+# Powers of two from below what float64 can distinguish to inf; bin 0 is for equal values.
+_LOWEST, _BINS = -56, 64
 
 
 def scale(statistic: str, values: Mapping[str, Numbers]) -> Numbers:
@@ -86,25 +118,6 @@ def quantum(most_decimals: int) -> float:
     return 10.0**-most_decimals if 0 < most_decimals < _WHOLE_DIGITS else 0.0
 
 
-#: Honest differences of a step are at most this many times the largest of the steps before.
-GROWTH: Final = 32.0
-#: Roundings, in units of the roundoff, that a statistic of a tensor has from another order of its sums.
-ROUNDINGS: Final = 32.0
-#: Roundings, in units of the largest tensor of a task, that remain where a gradient cancels to nothing.
-CANCELLATION: Final = 16.0
-#: What units that switch on in one of two runs change of the gradients behind them: at first, and once most gradients
-#: are further apart than `DRIFTED`, so that many units have.
-SWITCH: Final = 0.25
-SWITCHES: Final = 0.5
-DRIFTED: Final = 1e-3
-#: What forward tensors may differ by once a unit has switched: Adam's first step is its rate, whichever the sign.
-MOVED: Final = 5e-3
-#: What forward tensors and parameters may differ by where nothing that is watched says how far they honestly drift.
-COARSE: Final = 0.05
-#: Differences of a tensor, in units of that of a bias that only rounding drives, which is added to it.
-BIAS: Final = 4.0
-
-
 def rounding_floor(unit_roundoff: float, *, is_learnt: bool) -> float:
     """Return the relative difference that rounding alone explains at any step.
 
@@ -142,13 +155,6 @@ def tolerance(floor: Numbers | float, *levels: Numbers) -> Numbers:
     """Return the allowed relative difference at each step: the floor, or the growth of what was seen before."""
     allowed: Numbers = np.maximum(floor, GROWTH * np.max(levels, axis=0))
     return allowed
-
-
-#: Unit roundoffs by dtype: half of the distance from 1 to the next number.
-UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
-
-# As many different numbers hit a dtype by chance once in 2^(13 * 8) tries.
-_FEWEST = 8
 
 
 def dtype_of(extremes: NDArray[np.float64], quantum: float) -> str | None:
@@ -190,10 +196,6 @@ def _single(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         return numbers.astype(np.float32).astype(np.float64)
 
 
-# Powers of two from below what float64 can distinguish to inf; bin 0 is for equal values.
-_LOWEST, _BINS = -56, 64
-
-
 class Pool:
     """Counts of differences at each step by powers of two, so that a median is known to a factor of two.
 
@@ -218,3 +220,82 @@ class Pool:
             bins = np.argmax(2 * seen >= seen[:, -1:], axis=1)
             self._median = np.where(bins > 0, np.exp2(bins.astype(np.float64) + _LOWEST), 0.0)
         return self._median
+
+
+class Source(Protocol):
+    """One rank's run as far as pairs read it."""
+
+    @property
+    def keys(self) -> Iterable[SeriesKey]:
+        """The series, in the order computed."""
+
+    def read(self, key: SeriesKey) -> Series:
+        """Return one of them."""
+
+
+class Statistics:
+    """Statistics of each tensor of a run, by name, tensors in the order computed."""
+
+    def __init__(self, run: Source) -> None:
+        self._run = run
+        self._names: dict[Watched, list[str]] = {}
+        for key in run.keys:
+            self._names.setdefault(key.watched, []).append(key.statistic)
+
+    @property
+    def tensors(self) -> Sequence[Watched]:
+        """The tensors in the order computed."""
+        return [*self._names]
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self._names
+
+    def names(self, tensor: Watched) -> list[str]:
+        """Return the statistics of a tensor, none where the run does not have it."""
+        return self._names.get(tensor, [])
+
+    def read(self, tensor: Watched) -> dict[str, Series]:
+        """Return the series of a tensor by statistic."""
+        return {name: self._run.read(SeriesKey(*tensor, name)) for name in self.names(tensor)}
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """The statistics of one tensor in two runs, by name, at common ``steps`` (int64, ascending)."""
+
+    steps: NDArray[np.int64]
+    target: Mapping[str, Numbers]
+    golden: Mapping[str, Numbers]
+
+    def size(self, statistic: str) -> Numbers:
+        """Return what differences of a statistic are relative to: the larger of both runs, at each step."""
+        return np.maximum(scale(statistic, self.target), scale(statistic, self.golden))
+
+    def difference(self, statistic: str) -> Numbers:
+        """Return the relative difference of a statistic at each step."""
+        return relative_difference(self.target[statistic], self.golden[statistic], self.size(statistic))
+
+    @property
+    def continuous(self) -> list[str]:
+        """The statistics that differences of rounding change by little."""
+        return [name for name in CONTINUOUS if name in self.target]
+
+
+def twins(target: Mapping[str, Series], golden: Mapping[str, Series]) -> Twins:
+    """Align the statistics that two runs have of a tensor on the steps that all of them have."""
+    names = [name for name in golden if name in target]
+    every = [series.steps for name in names for series in (target[name], golden[name])]
+    steps = reduce(_common, every) if every else np.empty(0, np.int64)
+    at = {name: (_at(target[name], steps), _at(golden[name], steps)) for name in names}
+    return Twins(steps, {name: both[0] for name, both in at.items()}, {name: both[1] for name, both in at.items()})
+
+
+def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    # Most series share their steps.
+    return one if np.array_equal(one, other) else np.intersect1d(one, other, assume_unique=True)
+
+
+def _at(series: Series, steps: NDArray[np.int64]) -> Numbers:
+    if len(series.steps) == len(steps):
+        return series.values
+    return series.values[np.searchsorted(series.steps, steps)]

@@ -1,4 +1,4 @@
-"""The page of monitored runs: each series read once, at the resolution of a screen, and the gap of two runs."""
+"""The page of monitored runs: each series read once, binned to the resolution of a screen, and the gap of two."""
 
 from __future__ import annotations
 
@@ -14,12 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.extensions.monitor.series.blocks import read_step_times
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey
-from msprobe_hooks.extensions.monitor.series.step_times import read_step_times
-from pytest_msprobe.extensions.monitor.golden.paired_series import Statistics, Twins, twins
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared
-from pytest_msprobe.extensions.monitor.golden.series_tolerance import CONTINUOUS, relative_difference
-from pytest_msprobe.extensions.monitor.page.axis import Axis, Binning, Envelope, make_axis
+from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
+    CONTINUOUS,
+    Statistics,
+    Twins,
+    relative_difference,
+    twins,
+)
+
+#: What a byte says: no step that both runs watched; equal; from LEAST, on a logarithmic scale, to GREATEST; NaN or
+#: inf where the other run has none.
+MISSING, EQUAL, SCALE, NOT_FINITE = 0, 1, (2, 254), 255
+LEAST, GREATEST = 1e-9, 2.0
+
+#: What all curves of a page may take in its file, before base64; a page of this size opens within two seconds.
+_ROOM = 16_000_000
+_MOST_BINS = 400
+_LEAST_BINS = 40
+#: So many series with findings keep every step, whatever the options name, and show what was allowed.
+_WHOLE_FINDINGS = 8
+
+_GREATEST = float(np.finfo(np.float32).max)
 
 
 def _not_compared(key: SeriesKey) -> None:
@@ -90,7 +108,7 @@ class WatchedPage:
     title: str
     about: str
     verdict: str
-    axis: Axis
+    axis: _Axis
     is_binned: bool
     times: NDArray[np.float64] | None
     ranks: Sequence[str]
@@ -98,20 +116,6 @@ class WatchedPage:
     curves: Sequence[Curves]
     findings: Sequence[Finding]
     notes: Sequence[str]
-
-
-#: What a byte says: no step that both runs watched; equal; from LEAST, on a logarithmic scale, to GREATEST; NaN or
-#: inf where the other run has none.
-MISSING, EQUAL, SCALE, NOT_FINITE = 0, 1, (2, 254), 255
-LEAST, GREATEST = 1e-9, 2.0
-
-
-#: What all curves of a page may take in its file, before base64; a page of this size opens within two seconds.
-_ROOM = 16_000_000
-_MOST_BINS = 400
-_LEAST_BINS = 40
-#: So many series with findings keep every step, whatever the options name, and show what was allowed.
-_WHOLE_FINDINGS = 8
 
 
 def build_page(
@@ -210,7 +214,7 @@ def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
     return np.unique(np.concatenate(steps))
 
 
-def _times(axis: Axis, folders: Iterable[Path], unreadable: list[str]) -> NDArray[np.float64] | None:
+def _times(axis: _Axis, folders: Iterable[Path], unreadable: list[str]) -> NDArray[np.float64] | None:
     """Return when the first step of each bin and the last of all ended, by the first folder that holds all of them.
 
     What cannot be read becomes a note.
@@ -270,3 +274,73 @@ def _notes(ranks: Sequence[RankRuns]) -> Iterator[str]:
         for run, side in ((rank.target, "target"), (rank.golden, "golden")):
             place = " ".join(part for part in (rank.label, side if rank.golden else "") if part)
             yield from (f"{place}: {note}" if place else note for note in (run.notes if run is not None else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Bins of consecutive steps: ``starts`` holds the first step of each, ascending; ``last`` is the last step of all.
+
+    Where steps are watched every so often or in bursts, each bin holds as many watched steps as the others.
+    """
+
+    starts: NDArray[np.int64]
+    last: int
+
+    def bins_of(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bin of each step; what lies outside belongs to the first or the last one."""
+        places = np.searchsorted(self.starts, steps, side="right") - 1
+        return np.maximum(places, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The least and the greatest value of each bin, float32.
+
+    A bin without values has ``low`` inf above ``high`` -inf; one that holds a NaN is NaN. What float32 cannot hold
+    is its greatest number.
+    """
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+
+def make_axis(steps: NDArray[np.int64], most: int) -> _Axis:
+    """Return at most ``most`` bins, each of as many of the watched steps (ascending, unique, at least one)."""
+    bins = min(most, len(steps))
+    return _Axis(steps[np.arange(bins) * len(steps) // bins], int(steps[-1]))
+
+
+class Binning:
+    """Bins series on an axis. Steps are looked up once for series that follow each other and share them, as most do."""
+
+    def __init__(self, axis: _Axis) -> None:
+        self.axis = axis
+        self._steps: NDArray[np.int64] = np.empty(0, np.int64)
+        self._bins = self._firsts = np.empty(0, np.intp)
+
+    def envelope(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> Envelope:
+        """Return what a series (steps ascending) spans in each bin."""
+        return Envelope(
+            _single(self._reduce(np.minimum, steps, values, np.inf)),
+            _single(self._reduce(np.maximum, steps, values, -np.inf)),
+        )
+
+    def greatest(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the greatest value of each bin, -inf for a bin without values."""
+        return self._reduce(np.maximum, steps, values, -np.inf)
+
+    def _reduce(
+        self, extreme: np.ufunc, steps: NDArray[np.int64], values: NDArray[np.float64], empty: float
+    ) -> NDArray[np.float64]:
+        if not np.array_equal(steps, self._steps):
+            self._steps = steps
+            self._bins, self._firsts = np.unique(self.axis.bins_of(steps), return_index=True)
+        reduced = np.full(len(self.axis.starts), empty)
+        if len(steps):
+            reduced[self._bins] = extreme.reduceat(values, self._firsts)
+        return reduced
+
+
+def _single(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    finite = np.isfinite(values)
+    return np.where(finite, np.clip(values, -_GREATEST, _GREATEST), values).astype(np.float32)

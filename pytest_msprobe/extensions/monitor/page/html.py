@@ -13,8 +13,7 @@ from msprobe_hooks.extensions.monitor.series.reader import Series
 from msprobe_hooks.extensions.monitor.series.tables import Watched
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared
 from pytest_msprobe.extensions.monitor.page import build
-from pytest_msprobe.extensions.monitor.page.axis import Envelope
-from pytest_msprobe.extensions.monitor.page.build import Curves, Exact, Finding, WatchedPage
+from pytest_msprobe.extensions.monitor.page.build import Curves, Envelope, Exact, Finding, WatchedPage
 from pytest_msprobe.reports.pages.write_page import write_page
 
 #: The colours of sizes reach so many decades above and below a row's median.

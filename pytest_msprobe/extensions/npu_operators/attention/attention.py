@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from msprobe_hooks.dump.unread.effects import Effects
+from msprobe_hooks.dump.effects import Effects
 from pytest_msprobe.engine.replay.inputs.constraints import values
 from pytest_msprobe.engine.replay.ops.operators import Kernel, golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo

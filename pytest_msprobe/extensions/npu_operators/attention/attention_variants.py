@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.unread.effects import Effects
+from msprobe_hooks.dump.effects import Effects
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.engine.replay.random_apis import mask_bits, probability_switch

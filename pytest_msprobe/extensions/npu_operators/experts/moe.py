@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.unread.effects import Effects, valid_rows_of
+from msprobe_hooks.dump.effects import Effects, valid_rows_of
 from pytest_msprobe.engine.replay.inputs.constraints import values
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from msprobe_hooks.dump.unread.effects import GROUP_SIZES, Effects, ValidRows
+from msprobe_hooks.dump.effects import GROUP_SIZES, Effects, ValidRows
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
 from pytest_msprobe.engine.replay.ops.traits import OpInfo

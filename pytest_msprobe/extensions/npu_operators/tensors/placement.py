@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from msprobe_hooks.dump.unread.effects import Effects
+from msprobe_hooks.dump.effects import Effects
 from pytest_msprobe.engine.replay.inputs.constraints import placed
 from pytest_msprobe.engine.replay.ops import several_writers
 from pytest_msprobe.engine.replay.ops.operators import golden

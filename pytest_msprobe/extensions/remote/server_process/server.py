@@ -77,7 +77,7 @@ class Server:
             with suppress_warnings():
                 return self._answer(request, blobs)
         except Skip as skip:
-            return Skipped(skip.reason.name, skip.detail), []
+            return Skipped(skip.reason.value, skip.detail), []
         except TargetError as error:
             return self._failed("target", str(error)), []
         except UserError as error:

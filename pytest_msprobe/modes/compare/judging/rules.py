@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.names import plain_dtype
 from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer, float_dtype
 from pytest_msprobe.modes.compare.rows import FINITE_ERROR, SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
 

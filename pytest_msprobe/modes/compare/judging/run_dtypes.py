@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_forward
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.names import is_forward, plain_dtype
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from msprobe_hooks.dump.effects import UNDEFINED, Effects, ValidRows, effects_of_record, valid_rows_of
 from msprobe_hooks.dump.names import direction_of, split_called
-from msprobe_hooks.dump.paths.recording import step_rank
-from msprobe_hooks.dump.unread.effects import UNDEFINED, Effects, ValidRows, effects_of_record, valid_rows_of
+from msprobe_hooks.dump.paths import step_rank
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from msgspec import Raw
 
 from msprobe_hooks.dump.call_context import Surroundings
-from msprobe_hooks.dump.names import direction_of, split_called, split_module
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.names import direction_of, plain_dtype, split_called, split_module
 from pytest_msprobe.modes.compare.matching.sequence_alignment import align
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
-from msprobe_hooks.dump.tensor_files.npy import Array, dtype_name, read_array
+from msprobe_hooks.dump.names import plain_dtype
+from msprobe_hooks.dump.npy import Array, dtype_name, read_array
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
 from msprobe_standards.chunking import dot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.names import plain_dtype
 
 FLOAT_DTYPES: Final = ("float8", "bfloat16", "float16", "float32", "float64")
 _REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64", "float": "float32", "half": "float16"}

@@ -10,8 +10,8 @@ from msprobe_hooks.extensions.environment.environment import COMMAND_LINE
 from msprobe_hooks.extensions.environment.start_file import RandomCalls, Started, TensorFact
 from pytest_msprobe.extensions.environment.fact_pairs import pairs_of
 from pytest_msprobe.extensions.environment.judging import judge_pair
+from pytest_msprobe.extensions.environment.launch_scripts import is_same
 from pytest_msprobe.extensions.environment.msprobe_pack import Facts, facts_of
-from pytest_msprobe.extensions.environment.spellings import is_same
 
 
 def verdicts(section: str, target: dict[str, Any], golden: dict[str, Any], **options: Any) -> dict[str, str]:

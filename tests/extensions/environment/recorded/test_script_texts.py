@@ -12,7 +12,7 @@ from msprobe_hooks.extensions.environment.environment import (
     without_secrets,
     write_environment,
 )
-from msprobe_hooks.extensions.environment.environment_variables import allowed_variables
+from msprobe_hooks.extensions.environment.process_facts import allowed_variables
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_what_cannot_be_known_is_a_problem_of_the_file_and_not_of_the_training(
 
     torch.manual_seed(1)
     plain = train(Model())
-    monkeypatch.setattr(f"msprobe_hooks.extensions.environment.torch_random.TorchTraining.{part}", broken)
+    monkeypatch.setattr(f"msprobe_hooks.extensions.environment.torch_training.TorchTraining.{part}", broken)
     start = write_environment(tmp_path, steps=1)
     torch.manual_seed(1)
     assert torch.equal(train(Model()), plain)

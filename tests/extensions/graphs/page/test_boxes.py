@@ -11,21 +11,15 @@ import pytest
 
 from pytest_msprobe.extensions.graphs.data_flow import Edge
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
-from pytest_msprobe.extensions.graphs.page.payload import Drawing, Mark, Run, drawn
+from pytest_msprobe.extensions.graphs.page import Drawing, Mark, Run, drawn
 from pytest_msprobe.reports.pages.write_page import write_page
-from tests.support.browser.chromium import click, open_browser, set_width, texts, until
+from tests.support.browser.chromium import click, set_width, texts, until
 from tests.support.browser.serving import served
 
 pytestmark = pytest.mark.slow
 
 UP, DOWN, RIGHT, ENTER, ESCAPE = "\ue013", "\ue015", "\ue014", "\ue007", "\ue00c"
 CULPRIT = "Torch.op.250.forward"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
 
 
 @pytest.fixture

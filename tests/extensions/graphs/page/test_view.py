@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,10 @@ import pytest
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.graphs.data_flow import Edge
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
-from pytest_msprobe.extensions.graphs.page.payload import Drawing, Run, drawn, write_single_page
-from pytest_msprobe.extensions.graphs.pair_graphs import read_graphs
+from pytest_msprobe.extensions.graphs.page import Drawing, Run, drawn, read_graphs, write_single_page
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.reports.pages.write_page import write_page
-from tests.support.browser.chromium import click, open_browser, texts, until
+from tests.support.browser.chromium import click, texts, until
 from tests.support.dumps.compared import Runs
 from tests.support.dumps.dump_files import Json, forward, tensor_around, value, write_dump
 
@@ -27,12 +26,6 @@ LINEAR, RELU, TANH = (f"{name}.0.forward" for name in ("Functional.linear", "Fun
 HEAD, BACK = "Module.head.Head.forward.0", "Module.head.Head.backward.0"
 PARENTS = {BLOCK: None, INNER: BLOCK, LINEAR: INNER, RELU: BLOCK, TANH: HEAD, "Torch.tanh.0.backward": BACK}
 DOWN, LEFT, RIGHT, ENTER = "\ue015", "\ue012", "\ue014", "\ue007"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
 
 
 def call(given: float, returns: float) -> Json:

@@ -8,7 +8,7 @@ import pytest
 
 from msprobe_hooks import GradComparator
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.extensions.monitor.grad_probe import comparator
+from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
 from tests.support.requirements import require
 
 
@@ -31,7 +31,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparator, "find_spec", lambda _: None)
+    monkeypatch.setattr(sign_maps, "find_spec", lambda _: None)
 
 
 @pytest.mark.usefixtures("without_pictures")

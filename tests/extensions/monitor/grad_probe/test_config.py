@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.monitor.grad_probe.config import probe_settings
+from msprobe_hooks.extensions.monitor.grad_probe.probe import probe_settings
 
 
 def test_a_config_of_msprobe_is_followed() -> None:

@@ -8,8 +8,8 @@ _WRITE_WITH_LITTLE_ROOM = """
 import resource
 import numpy as np
 from pathlib import Path
-from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
-from msprobe_hooks.extensions.monitor.grad_probe.writer import ProbeFiles
+from msprobe_hooks.extensions.monitor.grad_probe.probe import ProbeSettings
+from msprobe_hooks.extensions.monitor.grad_probe.probe import ProbeFiles
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

@@ -8,7 +8,7 @@ from msprobe_hooks.extensions.monitor.rules import DTYPES, NotFinite, Overflow, 
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.extensions.monitor import options
-from pytest_msprobe.extensions.monitor.policy import load_policy
+from pytest_msprobe.extensions.monitor.judging import load_policy
 
 
 def rules(policy, task, name, statistic):

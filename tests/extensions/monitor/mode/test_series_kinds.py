@@ -7,7 +7,7 @@ import pytest
 
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Pair
-from pytest_msprobe.extensions.monitor.policy import load_policy
+from pytest_msprobe.extensions.monitor.judging import load_policy
 from pytest_msprobe.extensions.monitor.series_names import Kind, kind_of
 from tests.support.dumps.drifting import STATISTICS, MemoryRun, trained
 

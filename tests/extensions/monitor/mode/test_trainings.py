@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import msprobe_hooks
 from msprobe_hooks.extensions.monitor.series.reader import open_run, rank_folders
-from pytest_msprobe.extensions.monitor.judging import judge_run
-from pytest_msprobe.extensions.monitor.policy import load_policy
+from pytest_msprobe.extensions.monitor.judging import judge_run, load_policy
 from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of
 
 STEPS, PLANTED = 32, 20

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.extensions.monitor.series.conversion import read_database, write_database
 from msprobe_hooks.extensions.monitor.series.reader import Run, SeriesKey, open_run
-from msprobe_hooks.extensions.monitor.series.trend_database import read_database, write_database
 from tests.support.dumps.dump_files import forward, tensor_around, write_dump
 from tests.support.dumps.watched import norm, write_norms
 

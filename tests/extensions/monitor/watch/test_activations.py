@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from msprobe_hooks import watch
-from msprobe_hooks.extensions.monitor.watch.quantities import STATISTICS
+from msprobe_hooks.extensions.monitor.watch.config import STATISTICS
 from tests.support.dumps.training import Block, adam, by_name, model, train
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.extensions.monitor.watch.batched_statistics import Meter
-from msprobe_hooks.extensions.monitor.watch.host_statistics import measure as measure_array
-from msprobe_hooks.extensions.monitor.watch.quantities import STATISTICS
+from msprobe_hooks.extensions.monitor.watch.config import STATISTICS
+from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import measure as measure_array
 
 
 def measured(*tensors, statistics=STATISTICS, eps=1e-8):

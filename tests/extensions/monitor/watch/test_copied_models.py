@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import pickle
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import watch
+from tests.support.dumps.watched import activation_rows
 
 X = torch.ones(2, 4)
 
@@ -28,8 +28,7 @@ def test_the_activations_of_a_copy_are_not_monitored_as_those_of_the_model(tmp_p
         net(X).sum().backward()
         average(X)
         optimizer.step()
-    (file,) = tmp_path.glob("*/actv_*.csv")
-    rows = [*csv.DictReader(file.read_text().splitlines())]
+    rows = activation_rows(tmp_path)
     assert {row["micro_step"] for row in rows} == {"0"}
     assert len(rows) == len({row["name"] for row in rows})
 

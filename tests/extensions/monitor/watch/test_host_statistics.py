@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from msprobe_hooks.extensions.monitor.watch.batched_statistics import Meter
-from msprobe_hooks.extensions.monitor.watch.host_statistics import measure
-from msprobe_hooks.extensions.monitor.watch.quantities import STATISTICS
+from msprobe_hooks.extensions.monitor.watch.config import STATISTICS
+from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import measure
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from msprobe_hooks import TrainerMon
-from msprobe_hooks.extensions.monitor.series import step_times
+from msprobe_hooks.extensions.monitor.series import blocks
 from tests.support.trainings.monitor_configurations import CONFIGURATIONS, FORGOTTEN, train, write, written
 
 DATA = Path(__file__).parents[3] / "data" / "monitor_configurations"
@@ -48,6 +48,6 @@ def test_files_and_numbers_are_those_of_msprobe(name, tmp_path, monkeypatch):
         expected = json.loads((DATA / f"{version}.json").read_text())[name]
         # The parameters of 1.2.2 are those before the step.
         theirs = {file.replace("param_0", "param_origin_0"): cells for file, cells in expected.items()}
-        assert ours.keys() - theirs.keys() - {step_times.FILE} == NOT_IN_MSPROBE.get((name, version), set())
+        assert ours.keys() - theirs.keys() - {blocks.FILE} == NOT_IN_MSPROBE.get((name, version), set())
         for file, cells in theirs.items():
             assert ours[file] == pytest.approx(cells, abs=2e-6), (version, file)

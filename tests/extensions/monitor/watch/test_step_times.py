@@ -9,9 +9,9 @@ import pytest
 
 from msprobe_hooks import TrainerMon
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.extensions.monitor.series.blocks import FILE, StepTime, append_step_time, read_step_times
 from msprobe_hooks.extensions.monitor.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.extensions.monitor.series.reader import rank_folders
-from msprobe_hooks.extensions.monitor.series.step_times import FILE, StepTime, append_step_time, read_step_times
 
 
 @pytest.fixture

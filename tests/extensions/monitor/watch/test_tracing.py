@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-
 import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from msprobe_hooks import watch
+from tests.support.dumps.watched import activation_rows
 
 X = torch.ones(4, 8)
 
@@ -20,7 +19,6 @@ def test_what_is_traced_is_not_monitored(tmp_path):
         make_fx(lambda x: net(x))(2 * X)
         net(X).sum().backward()
         optimizer.step()
-    (file,) = tmp_path.glob("*/actv_*.csv")
-    rows = [*csv.DictReader(file.read_text().splitlines())]
+    rows = activation_rows(tmp_path)
     assert {row["micro_step"] for row in rows} == {"0"}
     assert len(rows) == len({row["name"] for row in rows})

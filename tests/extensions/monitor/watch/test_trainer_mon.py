@@ -13,7 +13,7 @@ from torch import nn
 
 from msprobe_hooks import ConfigError, TrainerMon
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.extensions.monitor.series import step_times
+from msprobe_hooks.extensions.monitor.series import blocks
 from tests.support.requirements import require
 
 EVERYTHING = {
@@ -28,7 +28,7 @@ EVERYTHING = {
 def files(folder):
     """Return names of files of the only run below a folder, without that of times, and their lines."""
     (run,) = folder.iterdir()
-    return {path.name: path.read_text().splitlines() for path in run.iterdir() if path.name != step_times.FILE}
+    return {path.name: path.read_text().splitlines() for path in run.iterdir() if path.name != blocks.FILE}
 
 
 def test_files_and_columns_are_those_of_msprobe(config, trained, tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 
 from msprobe_hooks import watch
 from msprobe_hooks.extensions.monitor.series.reader import open_run, rank_folders
-from msprobe_hooks.extensions.monitor.watch.quantities import STATISTICS, WHAT
+from msprobe_hooks.extensions.monitor.watch.config import STATISTICS, WHAT
 from tests.support.dumps.training import adam, by_name, model, train
 
 EVERYTHING = WHAT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     Finding,
     RecordIO,
     ValuePath,

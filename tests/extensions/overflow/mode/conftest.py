@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,3 +15,9 @@ def search() -> Callable[..., Analysis]:
     """Analyse the records of ranks 0, 1 ... with the built-in rules."""
     rules = load_rules()
     return lambda *ranks: analyse(step(*ranks), rules)
+
+
+@pytest.fixture
+def check(check: Callable[..., Any]) -> Callable[..., Any]:
+    """Run pytest as a user would, whose warnings are no errors."""
+    return lambda *arguments, **options: check("-Wdefault::UserWarning", *arguments, **options)

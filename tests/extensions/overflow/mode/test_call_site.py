@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from msprobe_hooks.dump.call_context import Surroundings
-from pytest_msprobe.extensions.overflow.messages import origin_of
+from pytest_msprobe.extensions.overflow.nonfinite_origins import origin_of
 
 FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <module>, \n f(x)"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import find_scene, is_ignored, read_record_io
+from msprobe_hooks.extensions.overflow.anomaly import find_scene, is_ignored, read_record_io
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from tests.support.dumps.dump_files import Json

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import LEVELS
+from msprobe_hooks.extensions.overflow.anomaly import LEVELS
 from pytest_msprobe.extensions.overflow import options
 from tests.support.dumps.static_graphs import GraphFolder, dense_step
 
@@ -20,12 +20,6 @@ Json = dict[str, Any]
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "overflow" / "step0"
 CULPRIT = "Torch.exp.0.forward"
-
-
-@pytest.fixture
-def check(check: Check) -> Check:
-    """Run pytest as a user would, whose warnings are no errors."""
-    return lambda *arguments, **options: check("-Wdefault::UserWarning", *arguments, **options)
 
 
 @pytest.fixture

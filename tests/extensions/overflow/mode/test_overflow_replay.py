@@ -16,12 +16,6 @@ REPLAY = ("--msprobe-overflow=dump.json", "--msprobe-overflow-replay")
 
 
 @pytest.fixture
-def check(check: Check) -> Check:
-    """Run pytest as a user would, whose warnings are no errors."""
-    return lambda *arguments, **options: check("-Wdefault::UserWarning", *arguments, **options)
-
-
-@pytest.fixture
 def overflowing(element: Callable[..., Json], forward: Callable[..., Json]) -> Json:
     """Return calls of which the first overflows anywhere, the second nowhere, and the third did not overflow."""
     bad = element(4, low=float("inf"), high=float("inf"))

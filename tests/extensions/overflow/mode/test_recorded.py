@@ -12,7 +12,7 @@ import torch
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.communication.jsonl import find_steps
-from msprobe_hooks.dump.paths.recording import find_dumps
+from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Phase, analyse

@@ -10,7 +10,7 @@ from torch import nn
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.overflow import recorder as of_any_framework
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     BUILT_IN,
     AnomalyKind,
     find_scene,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.communication.alignment import align
+from msprobe_hooks.dump.communication.collectives import align
 
 
 def together(*sequences: str) -> list[str]:

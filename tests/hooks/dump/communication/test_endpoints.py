@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.communication.endpoints import ends_of
+from msprobe_hooks.dump.effects import effects_of_record
 from msprobe_hooks.dump.schema import ForwardRecord, forward_record
-from msprobe_hooks.dump.unread.effects import effects_of_record
 from tests.support.dumps.dump_files import forward, tensor, value
 from tests.support.dumps.ranks import group
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name, plain_dtype
+from msprobe_hooks.dump.names import mindspore_dtype_name, plain_dtype
 
 
 @pytest.mark.parametrize(

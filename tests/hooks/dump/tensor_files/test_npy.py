@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from msprobe_hooks.dump.tensor_files.npy import header_of, read_array
+from msprobe_hooks.dump.npy import header_of, read_array
 
 DTYPES = ("<f4", ">f8", "<f2", "|i1", "<u8", "|b1", "<c16", ">i2")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from msprobe_hooks.dump.unread.effects import (
+from msprobe_hooks.dump.effects import (
     UNDEFINED_RESULTS,
     ValidRows,
     effects_of,

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from msprobe_hooks.dump.names import shared_name
-from msprobe_hooks.torch.naming.call_sites import CallSite, call_site
+from msprobe_hooks.torch.call_spelling import CallSite, call_site
 
 
 class Recording:

@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("linear")]
 
 Json = dict[str, Any]
 
@@ -29,20 +29,6 @@ LINEAR, BACKWARD = "Functional.linear.0.forward", "Functional.linear.0.backward"
 SOFTMAX = "Functional.softmax.0.forward"
 SAVE = ("--msprobe-save-baseline=gpu.json", "-omsprobe_save_baseline_tensors=true")
 JUDGE = "--msprobe-baseline=gpu.json"
-
-
-@pytest.fixture(autouse=True)
-def linear(element: Callable[..., Json], forward: Callable[..., Json], write_dump: Callable[..., Path]) -> Path:
-    """Write a dump with a product of float32 matrices and a softmax, which is healthy on every device here."""
-    x, weight = element(64, 32, requires_grad=True), element(16, 32, requires_grad=True)
-    out = element(64, 16)
-    return write_dump(
-        {
-            LINEAR: forward(x, weight, output=[out]),
-            SOFTMAX: forward(x, dim={"type": "int", "value": -1}),
-            BACKWARD: {"input": [out], "output": [x, weight]},
-        }
-    )
 
 
 @pytest.fixture

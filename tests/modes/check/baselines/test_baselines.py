@@ -27,20 +27,6 @@ if noise and record.startswith("Functional.linear") and record.endswith("forward
 
 
 @pytest.fixture
-def linear(element: Callable[..., Json], forward: Callable[..., Json], write_dump: Callable[..., Path]) -> Path:
-    """Write a dump with a product of float32 matrices and a softmax, which is healthy on every device here."""
-    x, weight = element(64, 32, requires_grad=True), element(16, 32, requires_grad=True)
-    out = element(64, 16)
-    return write_dump(
-        {
-            "Functional.linear.0.forward": forward(x, weight, output=[out]),
-            "Functional.softmax.0.forward": forward(x, dim={"type": "int", "value": -1}),
-            "Functional.linear.0.backward": {"input": [out], "output": [x, weight]},
-        }
-    )
-
-
-@pytest.fixture
 def run(pytester: pytest.Pytester, check: Callable[..., Any], make_device: Callable[[str], None]) -> Callable[..., Any]:
     """Check the dump on a device with this much noise."""
     make_device(NOISE)

@@ -89,19 +89,13 @@ def test_a_call_that_raises_is_saved_with_its_inputs(saving: Any, pytester: pyte
         (["--msprobe-save-failures=dump.json"], "not a directory"),
     ],
 )
-def test_a_wrong_option_is_one_usage_error(
-    check: Any, write_dump: Any, records: Any, arguments: list[str], reported: str
-) -> None:
-    checked = check("--msprobe-dump", write_dump(records), *arguments)
-    assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert reported in checked.errors
+def test_a_wrong_option_is_one_usage_error(usage_error: Any, arguments: list[str], reported: str) -> None:
+    assert reported in usage_error(*arguments)
 
 
-def test_a_missing_extra_is_named(check: Any, write_dump: Any, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(usage_error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "safetensors" else real(name))
-    checked = check("--msprobe-dump", write_dump(records), "--msprobe-save-failures=kept")
-    assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert "pip install 'pytest-msprobe[cases]'" in checked.errors
+    assert "pip install 'pytest-msprobe[cases]'" in usage_error("--msprobe-save-failures=kept")

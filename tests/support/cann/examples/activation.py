@@ -6,27 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 
 
-def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
 def _pointwise(count: int = 1, dtype: torch.dtype = HALF, **kwargs: Any) -> Callable[[torch.Generator], Call]:
-    return lambda g: Call(tuple(_draw(g, 3, 8, dtype=dtype) for _ in range(count)), kwargs)
+    return lambda g: Call(tuple(draw(g, 3, 8, dtype=dtype) for _ in range(count)), kwargs)
 
 
 def _geglu_grad(generator: torch.Generator, approximate: int, *, left: bool) -> Call:
-    x = _draw(generator, 3, 8)
+    x = draw(generator, 3, 8)
     halves = x.chunk(2, -1)
     activated = halves[0 if left else 1]
     gelu = torch.nn.functional.gelu(activated, approximate="tanh" if approximate else "none")
-    return Call((_draw(generator, 3, 4), x, gelu, -1, approximate, left))
+    return Call((draw(generator, 3, 4), x, gelu, -1, approximate, left))
 
 
 def _one(*shape: int, dtype: torch.dtype = torch.float16, **kwargs: object) -> Callable[[torch.Generator], Call]:
@@ -56,7 +52,7 @@ EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
     "npu_swiglu-first": _one(4, 5, dtype=torch.bfloat16, dim=0),
     "npu_mish": _one(10, 30, dtype=torch.float32),
     "npu_scaled_masked_softmax": _softmax,
-    "npu_silu_": lambda g: Call((_draw(g, 3, 8, dtype=HALF),)),
+    "npu_silu_": lambda g: Call((draw(g, 3, 8, dtype=HALF),)),
     "npu_silu_backward": _pointwise(3, BRAIN),
     "npu_mish_backward": _pointwise(2, SINGLE),
     "npu_gelu_backward": _pointwise(2),

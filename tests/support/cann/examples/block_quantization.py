@@ -6,95 +6,84 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
+from tests.support.cann.draws import draw, positive, whole
 from tests.support.cann.example_call import Call
 
 _INT4, _E5M2, _E4M3 = torch.quint4x2, torch.float8_e5m2, torch.float8_e4m3fn
 _HIF8 = 290
 
 
-def _draw(generator: Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
-def _positive(generator: Generator, *shape: int) -> Tensor:
-    return torch.rand(shape, generator=generator) + 0.1
-
-
-def _whole(generator: Generator, *shape: int, low: int = -128, high: int = 128) -> Tensor:
-    return torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
-
-
 def _of_x(*shape: int, dtype: torch.dtype = torch.float16, **kwargs: Any) -> Callable[[Generator], Call]:
-    return lambda generator: Call((_draw(generator, *shape, dtype=dtype),), kwargs)
+    return lambda generator: Call((draw(generator, *shape, dtype=dtype),), kwargs)
 
 
 def _smooth(ends: list[int] | None, **kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        x = _draw(generator, 5, 16, dtype=torch.bfloat16)
+        x = draw(generator, 5, 16, dtype=torch.bfloat16)
         if ends is None:
             smooth = {
-                "smooth_scales": _positive(generator, 5 if kwargs.get("quant_mode") == "perchannel" else 16).bfloat16()
+                "smooth_scales": positive(generator, 5 if kwargs.get("quant_mode") == "perchannel" else 16).bfloat16()
             }
             return Call((x,), smooth | kwargs)
         groups = torch.tensor(ends, dtype=torch.int32)
         return Call(
-            (x,), {"smooth_scales": _positive(generator, len(ends), 16).bfloat16(), "group_index": groups} | kwargs
+            (x,), {"smooth_scales": positive(generator, len(ends), 16).bfloat16(), "group_index": groups} | kwargs
         )
 
     return call
 
 
 def _grouped_blocks(generator: Generator) -> Call:
-    x = _draw(generator, 300, 70, dtype=torch.bfloat16)
+    x = draw(generator, 300, 70, dtype=torch.bfloat16)
     ends = torch.tensor([130, 130, 300], dtype=torch.int32)
     return Call((x, ends), {"row_block_size": 128, "col_block_size": 64, "dst_type": _E4M3})
 
 
 def _quant_max(generator: Generator) -> Call:
-    x = _draw(generator, 6, 8, dtype=torch.bfloat16)
+    x = draw(generator, 6, 8, dtype=torch.bfloat16)
     return Call((x, torch.tensor([2.0, 30.0])), {"group_list": torch.tensor([2, 6]), "dst_dtype": _E5M2})
 
 
 def _kronecker(**kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         sizes = ((4, 3, 32), (3, 3), (32, 32))
-        return Call(tuple(_draw(generator, *size, dtype=torch.bfloat16) for size in sizes), kwargs)
+        return Call(tuple(draw(generator, *size, dtype=torch.bfloat16) for size in sizes), kwargs)
 
     return call
 
 
 def _rotate(*shape: int, **kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        x = _draw(generator, 4, 64, dtype=torch.bfloat16)
-        return Call((x, _draw(generator, *shape, dtype=torch.bfloat16)), kwargs)
+        x = draw(generator, 4, 64, dtype=torch.bfloat16)
+        return Call((x, draw(generator, *shape, dtype=torch.bfloat16)), kwargs)
 
     return call
 
 
 def _quantize(dtype: Any, axis: int, div_mode: bool) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        x = _draw(generator, 2, 3, 16) * 10
+        x = draw(generator, 2, 3, 16) * 10
         count = 16 if not div_mode and axis != -2 else x.shape[axis]
-        return Call((x, _positive(generator, count), None, dtype, axis, div_mode), {})
+        return Call((x, positive(generator, count), None, dtype, axis, div_mode), {})
 
     return call
 
 
 def _anti_quant(generator: Generator) -> Call:
-    scale, offset = _positive(generator, 16), _draw(generator, 16)
+    scale, offset = positive(generator, 16), draw(generator, 16)
     packed = torch.randint(-(2**31), 2**31 - 1, (3, 2), generator=generator, dtype=torch.int32)
     return Call((packed, scale), {"offset": offset, "dst_dtype": torch.float16, "src_dtype": _INT4})
 
 
 def _anti_quant_int8(generator: Generator) -> Call:
-    return Call((_whole(generator, 3, 8), _positive(generator, 8)), {"dst_dtype": torch.bfloat16})
+    return Call((whole(generator, 3, 8), positive(generator, 8)), {"dst_dtype": torch.bfloat16})
 
 
 def _group_quant(dtype: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        x, scale = _draw(generator, 6, 16) * 3, _draw(generator, 3, 16)
+        x, scale = draw(generator, 6, 16) * 3, draw(generator, 3, 16)
         options = {"offset": torch.tensor([0.5]), "dst_dtype": dtype}
         return Call((x, scale, torch.tensor([1, 4, 6])), options)
 

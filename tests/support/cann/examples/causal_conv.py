@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 
 _CHANNELS, _TAPS = 64, 3
 
-
-def _draw(generator: Generator, *shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
+_draw = partial(draw, dtype=torch.bfloat16)
 
 
 def _whole(*numbers: int) -> Tensor:

@@ -5,47 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 
 
-def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
 def _plane(g: torch.Generator, *, groups: int = 1, dtype: torch.dtype = torch.float32) -> Call:
-    x, weight, bias = _draw(g, 2, 4, 5, 4, dtype=dtype), _draw(g, 6, 4 // groups, 3, 2, dtype=dtype), _draw(g, 6)
+    x, weight, bias = draw(g, 2, 4, 5, 4, dtype=dtype), draw(g, 6, 4 // groups, 3, 2, dtype=dtype), draw(g, 6)
     return Call((x, weight, bias.to(dtype), [2, 1], [1, 0], [1, 2], groups), differentiate=groups > 1)
 
 
 def _space(g: torch.Generator) -> Call:
-    return Call((_draw(g, 1, 2, 3, 4, 3), _draw(g, 2, 2, 2, 2, 2), None, [1, 2, 1], [0, 1, 0], [1] * 3, 1))
+    return Call((draw(g, 1, 2, 3, 4, 3), draw(g, 2, 2, 2, 2, 2), None, [1, 2, 1], [0, 1, 0], [1] * 3, 1))
 
 
 def _transposed(g: torch.Generator, *, differentiate: bool = False) -> Call:
-    x, weight = _draw(g, 2, 4, 3, 3), _draw(g, 4, 3, 2, 3)
-    return Call((x, weight, _draw(g, 6), [1, 0], [1, 0], [2, 1], [1, 1], 2), differentiate=differentiate)
+    x, weight = draw(g, 2, 4, 3, 3), draw(g, 4, 3, 2, 3)
+    return Call((x, weight, draw(g, 6), [1, 0], [1, 0], [2, 1], [1, 1], 2), differentiate=differentiate)
 
 
 def _backward(g: torch.Generator, mask: list[bool]) -> Call:
-    x, weight = _draw(g, 2, 4, 5, 4), _draw(g, 6, 2, 3, 2)
-    return Call((x, _draw(g, 2, 6, 3, 2), weight, [2, 1], [1, 0], [1, 2], 2, mask))
+    x, weight = draw(g, 2, 4, 5, 4), draw(g, 6, 2, 3, 2)
+    return Call((x, draw(g, 2, 6, 3, 2), weight, [2, 1], [1, 0], [1, 2], 2, mask))
 
 
 def _space_backward(g: torch.Generator) -> Call:
-    x, weight = _draw(g, 1, 2, 3, 4, 3), _draw(g, 2, 2, 2, 2, 2)
-    return Call((x, _draw(g, 1, 2, 2, 3, 2), weight, [1, 2, 1], [0, 1, 0], [1] * 3, 1, [True] * 3))
+    x, weight = draw(g, 1, 2, 3, 4, 3), draw(g, 2, 2, 2, 2, 2)
+    return Call((x, draw(g, 1, 2, 2, 3, 2), weight, [1, 2, 1], [0, 1, 0], [1] * 3, 1, [True] * 3))
 
 
 def _transposed_backward(g: torch.Generator) -> Call:
-    x, weight = _draw(g, 2, 4, 3, 3), _draw(g, 4, 3, 2, 3)
-    return Call((x, _draw(g, 2, 6, 5, 5), weight, [1, 0], [1, 0], [2, 1], [1, 1], 2, [True] * 3))
+    x, weight = draw(g, 2, 4, 3, 3), draw(g, 4, 3, 2, 3)
+    return Call((x, draw(g, 2, 6, 5, 5), weight, [1, 0], [1, 0], [2, 1], [1, 1], 2, [True] * 3))
 
 
 def _transposed_space_backward(g: torch.Generator) -> Call:
-    x, weight = _draw(g, 1, 2, 2, 2, 2), _draw(g, 2, 2, 2, 2, 2)
-    return Call((x, _draw(g, 1, 2, 4, 3, 3), weight, [0] * 3, [0] * 3, [2, 1, 1], [1] * 3, 1, [True, True, False]))
+    x, weight = draw(g, 1, 2, 2, 2, 2), draw(g, 2, 2, 2, 2, 2)
+    return Call((x, draw(g, 1, 2, 4, 3, 3), weight, [0] * 3, [0] * 3, [2, 1, 1], [1] * 3, 1, [True, True, False]))
 
 
 EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {

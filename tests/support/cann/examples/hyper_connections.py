@@ -7,26 +7,23 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 from tests.support.cann.operators import hyper_connections
 
 _STREAMS, _FEATURES = 4, 32
 
 
-def _draw(generator: Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
 def _pre_tensors(generator: Generator, leading: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
     rows = _STREAMS * _STREAMS + 2 * _STREAMS
-    x = _draw(generator, *leading, _STREAMS, _FEATURES, dtype=dtype)
-    phi = _draw(generator, rows, _STREAMS * _FEATURES) / 8
-    return x, phi, torch.tensor([1.1, 0.9, 1.05]), _draw(generator, rows) * 0.1
+    x = draw(generator, *leading, _STREAMS, _FEATURES, dtype=dtype)
+    phi = draw(generator, rows, _STREAMS * _FEATURES) / 8
+    return x, phi, torch.tensor([1.1, 0.9, 1.05]), draw(generator, rows) * 0.1
 
 
 def _pre(leading: tuple[int, ...], flag: int, dtype: torch.dtype, scaled: bool = True) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        gamma = {"gamma": _draw(generator, _STREAMS, _FEATURES)} if scaled else {}
+        gamma = {"gamma": draw(generator, _STREAMS, _FEATURES)} if scaled else {}
         # without its intermediate results the operator has no gradient
         return Call(_pre_tensors(generator, leading, dtype), {"out_flag": flag, **gamma}, flag == 1)
 
@@ -36,11 +33,11 @@ def _pre(leading: tuple[int, ...], flag: int, dtype: torch.dtype, scaled: bool =
 def _pre_backward(leading: tuple[int, ...], whole: bool) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         x, phi, alpha, bias = _pre_tensors(generator, leading, torch.bfloat16)
-        gamma = _draw(generator, _STREAMS, _FEATURES) if whole else None
+        gamma = draw(generator, _STREAMS, _FEATURES) if whole else None
         results = hyper_connections.npu_mhc_pre(x, phi, alpha, bias, gamma=gamma)
         _, h_post, _, inv_rms, h_mix, h_pre = results
-        grads = [_draw(generator, *result.shape, dtype=result.dtype) for result in results[:3]]
-        options = {"gamma": gamma, "grad_x_post": _draw(generator, *x.shape, dtype=x.dtype)} if whole else {}
+        grads = [draw(generator, *result.shape, dtype=result.dtype) for result in results[:3]]
+        options = {"gamma": gamma, "grad_x_post": draw(generator, *x.shape, dtype=x.dtype)} if whole else {}
         return Call((x, phi, alpha, *grads, inv_rms, h_mix, h_pre, h_post), options)
 
     return call
@@ -48,18 +45,18 @@ def _pre_backward(leading: tuple[int, ...], whole: bool) -> Callable[[Generator]
 
 def _post(leading: tuple[int, ...], mixed: bool, backward: bool, dtype: torch.dtype) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        x = _draw(generator, *leading, _STREAMS, _FEATURES, dtype=dtype)
+        x = draw(generator, *leading, _STREAMS, _FEATURES, dtype=dtype)
         h_res = torch.rand(*leading, _STREAMS, _STREAMS, generator=generator) if mixed else None
-        h_out = _draw(generator, *leading, _FEATURES, dtype=dtype)
+        h_out = draw(generator, *leading, _FEATURES, dtype=dtype)
         rest = (x, h_res, h_out, torch.rand(*leading, _STREAMS, generator=generator))
-        grads = (_draw(generator, *x.shape, dtype=dtype),) if backward else ()
+        grads = (draw(generator, *x.shape, dtype=dtype),) if backward else ()
         return Call((*grads, *rest), {}, not backward and mixed)
 
     return call
 
 
 def _sinkhorn(shape: tuple[int, ...], flag: int, **options: int) -> Callable[[Generator], Call]:
-    return lambda generator: Call((_draw(generator, *shape),), {"out_flag": flag, **options}, flag == 1)
+    return lambda generator: Call((draw(generator, *shape),), {"out_flag": flag, **options}, flag == 1)
 
 
 EXAMPLES: dict[str, Callable[[Generator], Call]] = {

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
+from tests.support.cann import draws
+from tests.support.cann.draws import brain, half
 from tests.support.cann.example_call import Call
 
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 HEADS, KV, D = 4, 2, 16
 
-
-def half(g: Generator, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=g).half()
-
-
-def brain(g: Generator, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=g).bfloat16()
-
-
-def whole(g: Generator, *shape: int) -> Tensor:
-    return torch.randint(-100, 100, shape, generator=g, dtype=torch.int8)
+whole = partial(draws.whole, low=-100, high=100)
 
 
 def positive(g: Generator, *shape: int) -> Tensor:

@@ -8,34 +8,31 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 from tests.support.cann.operators import legacy_layers
-
-
-def _draw(generator: Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
 
 
 def _masked(dtype: torch.dtype, differentiate: bool) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         mask = torch.randint(256, (32,), generator=generator).to(torch.uint8)
-        return Call((_draw(generator, 5, 29, dtype=dtype), mask, 0.3), {}, differentiate)
+        return Call((draw(generator, 5, 29, dtype=dtype), mask, 0.3), {}, differentiate)
 
     return call
 
 
 def _adam(*scalars: Any, dtype: torch.dtype = torch.float32) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        state = (_draw(generator, 300, dtype=dtype), _draw(generator, 300, dtype=dtype) / 10)
+        state = (draw(generator, 300, dtype=dtype), draw(generator, 300, dtype=dtype) / 10)
         out = (*state, torch.rand(300, generator=generator).to(dtype))
-        return Call((*scalars[:4], _draw(generator, 300, dtype=dtype) / 100, *scalars[4:]), {"out": out})
+        return Call((*scalars[:4], draw(generator, 300, dtype=dtype) / 100, *scalars[4:]), {"out": out})
 
     return call
 
 
 def _calibration(with_offset: bool) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        data = _draw(generator, 2, 2, 30, 4)
+        data = draw(generator, 2, 2, 30, 4)
         low, high = data.min().view(1), data.max().view(1)
         counts = torch.histc(data, 128, float(low), float(high)).cumsum(0).int()
         return Call((data, low, high, counts, 0.999999, 0.999999, 0.7, 1.3, 0.01, with_offset))
@@ -56,14 +53,14 @@ def _geometry(stride: int = 1, dilation: int = 1, groups: int = 1, parts: int = 
 
 
 def _deformable_tensors(generator: Generator, rows: int, groups: int, parts: int) -> tuple[Tensor, Tensor, Tensor]:
-    x, weight = _draw(generator, 2, 4, 6, 6), _draw(generator, 4, 4 // groups, 3, 3)
-    return x, weight, _draw(generator, 2, 27 * parts, rows, rows)
+    x, weight = draw(generator, 2, 4, 6, 6), draw(generator, 4, 4 // groups, 3, 3)
+    return x, weight, draw(generator, 2, 27 * parts, rows, rows)
 
 
 def _deformable(rows: int, biased: bool, **options: int) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         tensors = _deformable_tensors(generator, rows, options.get("groups", 1), options.get("parts", 1))
-        return Call((*tensors, _draw(generator, 4) if biased else None, *_geometry(**options)), {}, biased)
+        return Call((*tensors, draw(generator, 4) if biased else None, *_geometry(**options)), {}, biased)
 
     return call
 
@@ -73,7 +70,7 @@ def _deformable_gradient(rows: int, **options: int) -> Callable[[Generator], Cal
         x, weight, offset = _deformable_tensors(generator, rows, options.get("groups", 1), options.get("parts", 1))
         geometry = _geometry(**options)
         y, samples = legacy_layers.npu_deformable_conv2d(x, weight, offset, None, *geometry)
-        return Call((x, _draw(generator, *y.shape), samples, weight, offset, *geometry))
+        return Call((x, draw(generator, *y.shape), samples, weight, offset, *geometry))
 
     return call
 

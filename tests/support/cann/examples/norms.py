@@ -7,13 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
-
-
-def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
 
 
 def _gamma(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
@@ -22,7 +19,7 @@ def _gamma(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE)
 
 def _sum_normed(dtype: torch.dtype) -> Callable[[torch.Generator], Call]:
     def example(g: torch.Generator) -> Call:
-        tensors = (_draw(g, 3, 4, 8, dtype=dtype), _draw(g, 3, 4, 8, dtype=dtype), _gamma(g, 8, dtype=dtype))
+        tensors = (draw(g, 3, 4, 8, dtype=dtype), draw(g, 3, 4, 8, dtype=dtype), _gamma(g, 8, dtype=dtype))
         return Call(tensors)
 
     return example
@@ -30,15 +27,15 @@ def _sum_normed(dtype: torch.dtype) -> Callable[[torch.Generator], Call]:
 
 def _layer(g: torch.Generator, *, wide: bool) -> Call:
     shape = (4, 8) if wide else (8,)
-    tensors = (_draw(g, 3, 4, 8), _draw(g, 3, 4, 8), _gamma(g, *shape), _draw(g, *shape))
+    tensors = (draw(g, 3, 4, 8), draw(g, 3, 4, 8), _gamma(g, *shape), draw(g, *shape))
     return Call(tensors, {"additional_output": wide}, differentiate=True)
 
 
 def _deep(g: torch.Generator) -> Call:
     tensors = (
-        _draw(g, 3, 8, dtype=HALF),
-        _draw(g, 3, 8, dtype=HALF),
-        _draw(g, 8, dtype=HALF),
+        draw(g, 3, 8, dtype=HALF),
+        draw(g, 3, 8, dtype=HALF),
+        draw(g, 8, dtype=HALF),
         _gamma(g, 8, dtype=HALF),
     )
     return Call(tensors, differentiate=True)
@@ -51,13 +48,13 @@ def _statistics(x: Tensor, dims: list[int], epsilon: float = 1e-5) -> tuple[Tens
 
 
 def _layer_grad(g: torch.Generator, *, weighted: bool) -> Call:
-    x, grad = _draw(g, 5, 2, 4), _draw(g, 5, 2, 4)
-    weights = (_gamma(g, 2, 4), _draw(g, 2, 4)) if weighted else (None, None)
+    x, grad = draw(g, 5, 2, 4), draw(g, 5, 2, 4)
+    weights = (_gamma(g, 2, 4), draw(g, 2, 4)) if weighted else (None, None)
     return Call((grad, x, [2, 4], *_statistics(x, [-2, -1]), *weights))
 
 
 def _sum_grad(g: torch.Generator, *, first: bool) -> Call:
-    x1, x2, grad = _draw(g, 5, 8), _draw(g, 5, 8), _draw(g, 5, 8)
+    x1, x2, grad = draw(g, 5, 8), draw(g, 5, 8), draw(g, 5, 8)
     mean, rstd = _statistics(x1 + x2, [-1])
     if first:
         return Call((grad, x1, x2, rstd, mean, _gamma(g, 8), None))
@@ -65,24 +62,24 @@ def _sum_grad(g: torch.Generator, *, first: bool) -> Call:
 
 
 def _deep_grad(g: torch.Generator) -> Call:
-    dy, x, gx = (_draw(g, 5, 8) for _ in range(3))
+    dy, x, gx = (draw(g, 5, 8) for _ in range(3))
     return Call((dy, x, gx, _gamma(g, 8), *_statistics(0.3 * x + gx, [-1])))
 
 
 def _group(g: torch.Generator, dtype: torch.dtype, *, swish: bool) -> Call:
-    x, weight, bias = _draw(g, 2, 6, 5, dtype=dtype), _gamma(g, 6, dtype=dtype), _draw(g, 6, dtype=dtype)
+    x, weight, bias = draw(g, 2, 6, 5, dtype=dtype), _gamma(g, 6, dtype=dtype), draw(g, 6, dtype=dtype)
     return Call((x, 3, weight, bias, 1e-5, 0.8) if swish else (x, weight, bias, 3), differentiate=swish)
 
 
 def _group_grad(g: torch.Generator, *, mask: list[bool]) -> Call:
-    x, grad = _draw(g, 2, 6, 5), _draw(g, 2, 6, 5)
+    x, grad = draw(g, 2, 6, 5), draw(g, 2, 6, 5)
     mean, rstd = (each.reshape(2, 3) for each in _statistics(x.reshape(2, 3, -1), [-1]))
-    return Call((grad, x, 3, _gamma(g, 6), _draw(g, 6), mean, rstd, mask, 0.8))
+    return Call((grad, x, 3, _gamma(g, 6), draw(g, 6), mean, rstd, mask, 0.8))
 
 
 EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
-    "npu_gemma_rms_norm": lambda g: Call((_draw(g, 3, 4, 8), _draw(g, 8))),
-    "npu_gemma_rms_norm-wide": lambda g: Call((_draw(g, 3, 4, 8, dtype=BRAIN), _draw(g, 4, 8, dtype=BRAIN))),
+    "npu_gemma_rms_norm": lambda g: Call((draw(g, 3, 4, 8), draw(g, 8))),
+    "npu_gemma_rms_norm-wide": lambda g: Call((draw(g, 3, 4, 8, dtype=BRAIN), draw(g, 4, 8, dtype=BRAIN))),
     "npu_add_rms_norm": _sum_normed(HALF),
     "npu_add_rms_norm_cast": _sum_normed(HALF),
     "npu_add_rms_norm_v2": _sum_normed(BRAIN),
@@ -99,6 +96,6 @@ EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
     "npu_group_norm_swish": lambda g: _group(g, SINGLE, swish=True),
     "npu_group_norm_swish_grad": lambda g: _group_grad(g, mask=[True, True, True]),
     "npu_group_norm_swish_grad-masked": lambda g: _group_grad(g, mask=[False, True, False]),
-    "npu_renorm_backward": lambda g: Call((_draw(g, 3, 4, 2), _draw(g, 3, 4, 2), 2.0, 1, 2.0)),
-    "npu_renorm_backward-third": lambda g: Call((_draw(g, 3, 4), _draw(g, 3, 4), 3.0, 0, 1.0)),
+    "npu_renorm_backward": lambda g: Call((draw(g, 3, 4, 2), draw(g, 3, 4, 2), 2.0, 1, 2.0)),
+    "npu_renorm_backward-third": lambda g: Call((draw(g, 3, 4), draw(g, 3, 4), 3.0, 0, 1.0)),
 }

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
+from tests.support.cann.draws import draw, positive
 from tests.support.cann.example_call import Call
 
 _E4M3, _E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 _HIF8 = 290
 
-
-def _draw(generator: Generator, *shape: int, dtype: torch.dtype = torch.float16) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
-def _positive(generator: Generator, *shape: int) -> Tensor:
-    return torch.rand(shape, generator=generator) + 0.1
+_draw = partial(draw, dtype=torch.float16)
 
 
 def _swiglu_quant(groups: list[int] | None, **kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         x = _draw(generator, 6, 32, dtype=torch.float32)
         count = 1 if groups is None else len(groups)
-        options: dict[str, Any] = {"smooth_scales": _positive(generator, count, 16) * 20, **kwargs}
+        options: dict[str, Any] = {"smooth_scales": positive(generator, count, 16) * 20, **kwargs}
         if groups is not None:
             options["group_index"] = torch.tensor(groups, dtype=torch.int32)
         if kwargs.get("quant_mode") == 0:
@@ -40,8 +36,8 @@ def _dequant_swiglu(groups: list[int] | None, **kwargs: Any) -> Callable[[Genera
     def call(generator: Generator) -> Call:
         x = torch.randint(-300, 300, (6, 32), generator=generator, dtype=torch.int32)
         count = 1 if groups is None else len(groups)
-        options = {"weight_scale": _positive(generator, count, 32) * 0.02, "activation_scale": _positive(generator, 6)}
-        options["quant_scale"] = _positive(generator, count, 16)
+        options = {"weight_scale": positive(generator, count, 32) * 0.02, "activation_scale": positive(generator, 6)}
+        options["quant_scale"] = positive(generator, count, 16)
         if groups is None:
             options["bias"] = torch.randint(-50, 50, (32,), generator=generator, dtype=torch.int32)
         else:
@@ -53,14 +49,14 @@ def _dequant_swiglu(groups: list[int] | None, **kwargs: Any) -> Callable[[Genera
 
 def _static_dequant(generator: Generator) -> Call:
     x = torch.randint(-300, 300, (6, 32), generator=generator, dtype=torch.int32)
-    options = {"weight_scale": _positive(generator, 32) * 0.02, "activation_scale": _positive(generator, 6, 1)}
+    options = {"weight_scale": positive(generator, 32) * 0.02, "activation_scale": positive(generator, 6, 1)}
     quantization = {"quant_scale": torch.tensor([0.05]), "quant_offset": torch.tensor([2.0])}
     return Call((x,), options | quantization | {"bias": _draw(generator, 32, dtype=torch.float32)})
 
 
 def _gelu(**kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        options: dict[str, Any] = {"input_scale": _positive(generator, 16).half() * 10, **kwargs}
+        options: dict[str, Any] = {"input_scale": positive(generator, 16).half() * 10, **kwargs}
         if kwargs.get("quant_mode") == "static":
             options["input_offset"] = _draw(generator, 16)
         return Call((_draw(generator, 4, 16),), options)
@@ -70,7 +66,7 @@ def _gelu(**kwargs: Any) -> Callable[[Generator], Call]:
 
 def _group_quant(**kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        options: dict[str, Any] = {"weight": _positive(generator, 5, 1), "clamp_limit": 1.5, **kwargs}
+        options: dict[str, Any] = {"weight": positive(generator, 5, 1), "clamp_limit": 1.5, **kwargs}
         if kwargs.get("quant_mode") in (2, 3):
             options["group_index"] = torch.tensor([2, 3])
         if kwargs.get("quant_mode") == 2:
@@ -82,7 +78,7 @@ def _group_quant(**kwargs: Any) -> Callable[[Generator], Call]:
 
 def _group_backward(generator: Generator) -> Call:
     grad, x, origin = (_draw(generator, 5, width, dtype=torch.float32) for width in (16, 32, 16))
-    options = {"weight": _positive(generator, 5, 1), "y_origin": origin, "group_index": torch.tensor([2, 2])}
+    options = {"weight": positive(generator, 5, 1), "y_origin": origin, "group_index": torch.tensor([2, 2])}
     return Call((grad, x), options | {"clamp_limit": 0.7})
 
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
+from tests.support.cann.draws import draw, positive
 from tests.support.cann.example_call import Call
 
 _E4M3, _E5M2, _INT4 = torch.float8_e4m3fn, torch.float8_e5m2, torch.quint4x2
 _HIF8 = 290
 
-
-def _draw(generator: Generator, *shape: int, dtype: torch.dtype = torch.float16) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
-def _positive(generator: Generator, *shape: int) -> Tensor:
-    return torch.rand(shape, generator=generator) + 0.1
+_draw = partial(draw, dtype=torch.float16)
 
 
 def _rms_norm_quant(dst_dtype: Any) -> Callable[[Generator], Call]:
@@ -54,8 +50,8 @@ def _add_rms_norm_quant(**kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         x1, x2, gamma, beta = (_draw(generator, *shape) for shape in ((3, 32), (3, 32), (32,), (32,)))
         zeros = torch.randint(-10, 10, (32,), generator=generator, dtype=torch.int32)
-        options = {"scales2": _positive(generator, 32)} | kwargs
-        return Call((x1, x2, gamma, _positive(generator, 32), zeros, beta), options)
+        options = {"scales2": positive(generator, 32)} | kwargs
+        return Call((x1, x2, gamma, positive(generator, 32), zeros, beta), options)
 
     return call
 

@@ -8,30 +8,19 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from tests.support.cann.draws import draw, positive, whole
 from tests.support.cann.example_call import Call
 
 
-def _draw(generator: Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
-def _positive(generator: Generator, *shape: int) -> Tensor:
-    return torch.rand(shape, generator=generator) + 0.1
-
-
-def _whole(generator: Generator, *shape: int, low: int = -128, high: int = 128) -> Tensor:
-    return torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
-
-
 def _packed_scales(generator: Generator, count: int) -> Tensor:
-    bits = (_positive(generator, count) * 0.01).view(torch.int32).long()
+    bits = (positive(generator, count) * 0.01).view(torch.int32).long()
     return bits & 0xFFFFE000 | 1 << 46
 
 
 def _trans(round_mode: int, *, with_offset: bool) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        offset = _draw(generator, 16) * 200 if with_offset else None
-        return Call((_draw(generator, 16), offset, round_mode))
+        offset = draw(generator, 16) * 200 if with_offset else None
+        return Call((draw(generator, 16), offset, round_mode))
 
     return call
 
@@ -43,22 +32,22 @@ def _int4pack(generator: Generator) -> Call:
 def _preprocess(generator: Generator) -> Call:
     weight = torch.randint(0, 256, (8, 4), generator=generator, dtype=torch.uint8)
     kinds = {"x_dtype": 5, "weight_dtype": 285, "weight_scale_dtype": 5}
-    return Call((weight, _draw(generator, 8, dtype=torch.float16)), kinds)
+    return Call((weight, draw(generator, 8, dtype=torch.float16)), kinds)
 
 
 def _dequant_bias(dtype: torch.dtype) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         x = torch.randint(-10000, 10000, (4, 6), generator=generator, dtype=torch.int32)
-        bias = (_draw(generator, 6) * 20).to(dtype)
+        bias = (draw(generator, 6) * 20).to(dtype)
         options = {"output_dtype": torch.bfloat16}
-        return Call((x, _positive(generator, 6) * 0.01, _positive(generator, 4), bias), options)
+        return Call((x, positive(generator, 6) * 0.01, positive(generator, 4), bias), options)
 
     return call
 
 
 def _conv(**kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        x, weight = _whole(generator, 2, 4, 6, 5), _whole(generator, 6, 2, 3, 2)
+        x, weight = whole(generator, 2, 4, 6, 5), whole(generator, 6, 2, 3, 2)
         bias = torch.randint(-500, 500, (6,), generator=generator, dtype=torch.int32)
         geometry = ((2, 1), (1, 0), (1, 2), 2)
         return Call((x, weight, _packed_scales(generator, 6), *geometry), {"bias": bias, **kwargs})
@@ -68,9 +57,9 @@ def _conv(**kwargs: Any) -> Callable[[Generator], Call]:
 
 def _scatter(indices: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        cache = _whole(generator, 3, 8, 32)
-        updates = _draw(generator, len(indices), 2, 32, dtype=torch.bfloat16)
-        scales = _positive(generator, 1, 1, 32) * 0.1
+        cache = whole(generator, 3, 8, 32)
+        updates = draw(generator, len(indices), 2, 32, dtype=torch.bfloat16)
+        scales = positive(generator, 1, 1, 32) * 0.1
         zeros = torch.randint(-5, 5, (1, 1, 32), generator=generator, dtype=torch.int32)
         return Call((cache, torch.tensor(indices, dtype=torch.int32), updates, scales, zeros))
 
@@ -79,13 +68,13 @@ def _scatter(indices: Any) -> Callable[[Generator], Call]:
 
 def _routing(**kwargs: Any) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
-        x = _draw(generator, 5, 16)
+        x = draw(generator, 5, 16)
         experts = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(5)]).int()
         options = {"expert_num": 4, "expert_tokens_num_mode": 2} | kwargs
         if options.get("quant_mode") == 0:
             options |= {"scale": torch.tensor([20.0]), "offset": torch.tensor([1.5])}
         elif options.pop("smooth", False):
-            options["scale"] = _positive(generator, 4, 16)
+            options["scale"] = positive(generator, 4, 16)
         return Call((x, experts), options)
 
     return call

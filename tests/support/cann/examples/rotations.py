@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
-
-
-def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
 
 
 def _rotary(generator: torch.Generator, heads: int, dtype: torch.dtype = BRAIN) -> tuple[Tensor, Tensor]:
@@ -24,7 +21,7 @@ def _rotary(generator: torch.Generator, heads: int, dtype: torch.dtype = BRAIN) 
 
 
 def _in_place_rotary(generator: torch.Generator) -> Call:
-    query, key = (_draw(generator, 2, 5, heads, 8, dtype=BRAIN) for heads in (4, 2))
+    query, key = (draw(generator, 2, 5, heads, 8, dtype=BRAIN) for heads in (4, 2))
     return Call((query, key, *_rotary(generator, 1)))
 
 
@@ -33,11 +30,11 @@ def _mrope(generator: torch.Generator, **kwargs: Any) -> Call:
     positions = torch.randint(0, 9, (3, 5) if sectioned else (5,), generator=generator)
     angles = torch.rand(9, 6, generator=generator)
     cache = torch.cat((angles.cos(), angles.sin()), -1)
-    return Call((positions, _draw(generator, 5, 32), _draw(generator, 5, 16), cache, 16), kwargs)
+    return Call((positions, draw(generator, 5, 32), draw(generator, 5, 16), cache, 16), kwargs)
 
 
 EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
-    "npu_interleave_rope": lambda g: Call((_draw(g, 2, 5, 4, 8, dtype=BRAIN), *_rotary(g, 4))),
+    "npu_interleave_rope": lambda g: Call((draw(g, 2, 5, 4, 8, dtype=BRAIN), *_rotary(g, 4))),
     "npu_apply_rotary_pos_emb": _in_place_rotary,
     "npu_mrope": lambda g: _mrope(g),
     "npu_mrope-sections": lambda g: _mrope(g, mrope_section=[2, 2, 2], rotary_mode="interleave"),

@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 
 TOKENS, CHOICES, EXPERTS, WIDTH = 5, 2, 4, 6
-
-
-def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
 
 
 def _chosen(generator: torch.Generator) -> Tensor:
@@ -27,27 +24,27 @@ def _places(generator: torch.Generator, count: int = TOKENS * CHOICES) -> Tensor
 
 
 def _permute(generator: torch.Generator, dtype: torch.dtype, kept: int | None = None) -> Call:
-    return Call((_draw(generator, TOKENS, WIDTH, dtype=dtype), _chosen(generator), kept), differentiate=True)
+    return Call((draw(generator, TOKENS, WIDTH, dtype=dtype), _chosen(generator), kept), differentiate=True)
 
 
 def _unpermute(generator: torch.Generator, dtype: torch.dtype, *, weighted: bool = True) -> Call:
     count = TOKENS * (CHOICES if weighted else 1)
     probs = torch.rand(TOKENS, CHOICES, generator=generator).to(dtype) if weighted else None
-    tokens = _draw(generator, count, WIDTH, dtype=dtype)
+    tokens = draw(generator, count, WIDTH, dtype=dtype)
     return Call((tokens, _places(generator, count)), {"probs": probs}, differentiate=True)
 
 
 def _permute_grad(generator: torch.Generator, *, second: bool) -> Call:
-    grad, places = _draw(generator, 8, WIDTH, dtype=torch.bfloat16), _places(generator)
+    grad, places = draw(generator, 8, WIDTH, dtype=torch.bfloat16), _places(generator)
     if second:
         return Call((grad, places, TOKENS, torch.bfloat16, CHOICES))
-    return Call((_draw(generator, TOKENS, WIDTH, dtype=torch.bfloat16), grad, _chosen(generator), places))
+    return Call((draw(generator, TOKENS, WIDTH, dtype=torch.bfloat16), grad, _chosen(generator), places))
 
 
 def _unpermute_grad(generator: torch.Generator, *, second: bool, weighted: bool = True) -> Call:
-    grad = _draw(generator, TOKENS, WIDTH)
+    grad = draw(generator, TOKENS, WIDTH)
     count = TOKENS * (CHOICES if weighted else 1)
-    tokens, places = _draw(generator, count, WIDTH), _places(generator, count)
+    tokens, places = draw(generator, count, WIDTH), _places(generator, count)
     probs = torch.rand(TOKENS, CHOICES, generator=generator) if weighted else None
     if second:
         return Call((grad, places, count, torch.float32), {"probs": probs, "permuted_tokens": tokens})
@@ -56,11 +53,11 @@ def _unpermute_grad(generator: torch.Generator, *, second: bool, weighted: bool 
 
 def _init(generator: torch.Generator) -> Call:
     copies = torch.arange(TOKENS * CHOICES, dtype=torch.int32).reshape(CHOICES, TOKENS).T.contiguous()
-    return Call((_draw(generator, TOKENS, WIDTH, dtype=torch.float16), copies, _chosen(generator), TOKENS))
+    return Call((draw(generator, TOKENS, WIDTH, dtype=torch.float16), copies, _chosen(generator), TOKENS))
 
 
 def _init_v2(generator: torch.Generator, **kwargs: Any) -> Call:
-    x = _draw(generator, TOKENS, WIDTH, dtype=torch.bfloat16)
+    x = draw(generator, TOKENS, WIDTH, dtype=torch.bfloat16)
     if kwargs.pop("smooth", False):
         kwargs["scale"] = torch.rand(EXPERTS, WIDTH, generator=generator) + 0.5
     elif kwargs.get("quant_mode", -1) == -1:
@@ -70,18 +67,18 @@ def _init_v2(generator: torch.Generator, **kwargs: Any) -> Call:
 
 
 def _finalize(generator: torch.Generator, *, scaled: bool = True, mode: int = 0) -> Call:
-    rows = _draw(generator, TOKENS * CHOICES, WIDTH)
-    skips = [_draw(generator, TOKENS, WIDTH) for _ in range(2)]
+    rows = draw(generator, TOKENS * CHOICES, WIDTH)
+    skips = [draw(generator, TOKENS, WIDTH) for _ in range(2)]
     places = _places(generator)
     if not scaled:
         return Call((rows, *skips, None, None, places, None, mode, CHOICES))
-    bias, scales = _draw(generator, EXPERTS, WIDTH), torch.rand(TOKENS, CHOICES, generator=generator)
+    bias, scales = draw(generator, EXPERTS, WIDTH), torch.rand(TOKENS, CHOICES, generator=generator)
     return Call((rows, *skips, bias, scales, places, _chosen(generator), mode))
 
 
 def _re_routing(generator: torch.Generator) -> Call:
     counts = torch.tensor([[2, 0, 1], [1, 3, 2]], dtype=torch.int32)
-    tokens = _draw(generator, 9, WIDTH, dtype=torch.float16)
+    tokens = draw(generator, 9, WIDTH, dtype=torch.float16)
     return Call((tokens, counts), {"per_token_scales": torch.rand(9, generator=generator)})
 
 

@@ -7,13 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tests.support.cann.draws import draw
 from tests.support.cann.example_call import Call
 
 TOKENS, CHOICES, EXPERTS, WIDTH, CAPACITY = 5, 2, 4, 6, 3
-
-
-def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=generator).to(dtype)
 
 
 def _map(generator: torch.Generator) -> Tensor:
@@ -37,7 +34,7 @@ def _filled(generator: torch.Generator) -> Tensor:
 
 
 def _permute(generator: torch.Generator, *, weighted: bool, padded: bool) -> Call:
-    tokens, wanted = _draw(generator, TOKENS, WIDTH), EXPERTS * CAPACITY if padded else TOKENS * CHOICES
+    tokens, wanted = draw(generator, TOKENS, WIDTH), EXPERTS * CAPACITY if padded else TOKENS * CHOICES
     probs = _probs(generator) if weighted else None
     kwargs = {"probs": probs, "num_out_tokens": wanted, "drop_and_pad": padded}
     return Call((tokens, _map(generator)), kwargs, differentiate=True)
@@ -46,22 +43,22 @@ def _permute(generator: torch.Generator, *, weighted: bool, padded: bool) -> Cal
 def _permute_grad(generator: torch.Generator, *, weighted: bool, padded: bool) -> Call:
     routing_map = _map(generator)
     places = _filled(generator) if padded else _places(routing_map)
-    grad = _draw(generator, len(places), WIDTH, dtype=torch.float16)
-    of_probs = _draw(generator, len(places), dtype=torch.float16) if weighted else None
+    grad = draw(generator, len(places), WIDTH, dtype=torch.float16)
+    of_probs = draw(generator, len(places), dtype=torch.float16) if weighted else None
     return Call((grad, of_probs, places, routing_map, EXPERTS, TOKENS, padded))
 
 
 def _unpermute(generator: torch.Generator, *, weighted: bool, padded: bool) -> Call:
     routing_map = _map(generator)
     places = _filled(generator) if padded else _places(routing_map)
-    tokens = _draw(generator, len(places), WIDTH, dtype=torch.bfloat16)
+    tokens = draw(generator, len(places), WIDTH, dtype=torch.bfloat16)
     weights = {"probs": _probs(generator, torch.bfloat16), "routing_map": routing_map} if weighted else {}
     return Call((tokens, places, [TOKENS, WIDTH]), {**weights, "drop_and_pad": padded}, differentiate=True)
 
 
 def _unpermute_grad(generator: torch.Generator, *, weighted: bool, padded: bool) -> Call:
     routing_map = _map(generator)
-    grad = _draw(generator, TOKENS, WIDTH)
+    grad = draw(generator, TOKENS, WIDTH)
     if padded:
         owners, rows = _filled(generator).sort(stable=True)
     else:
@@ -69,7 +66,7 @@ def _unpermute_grad(generator: torch.Generator, *, weighted: bool, padded: bool)
     indices = (rows.int(), owners.int() if padded else rows.int())
     weights = (None, None, None)
     if weighted:
-        weights = (routing_map, _draw(generator, len(rows), WIDTH), _probs(generator))
+        weights = (routing_map, draw(generator, len(rows), WIDTH), _probs(generator))
     return Call((grad, *indices, *weights, padded, [TOKENS, WIDTH]))
 
 

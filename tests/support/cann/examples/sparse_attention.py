@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Generator, Tensor
 
+from tests.support.cann import draws
 from tests.support.cann.example_call import Call
 from tests.support.cann.operators import sparse_attention as kernels
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 
-
-def draw(g: Generator, *shape: int, dtype: torch.dtype = HALF) -> Tensor:
-    return torch.randn(shape, generator=g).to(dtype)
+draw = partial(draws.draw, dtype=HALF)
 
 
 def chosen(g: Generator, rows: list[tuple[int, int]], heads: int, count: int, size: int = 1) -> Tensor:

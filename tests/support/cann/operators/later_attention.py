@@ -80,14 +80,7 @@ class Problem:
 
 @by_schema
 def npu_fusion_attention_v2(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
-    mask = Mask(args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.prefix)
-    tensors, ends = (
-        (args.query, args.key, args.value, args.query_rope, args.key_rope),
-        (args.actual_seq_qlen, args.actual_seq_kvlen),
-    )
-    problem = _problem(
-        tensors, args.head_num, args.input_layout, ends, args.pse, args.pse_type == 1, mask, args.scale, args.sink
-    )
+    problem = _problem(args, args.scale)
     out = np.zeros((*problem.query.shape[:-1], problem.value.shape[-1]))
     statistics: list[tuple[float, float]] = []
     count = 0
@@ -117,14 +110,7 @@ def npu_fusion_attention_v2(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Te
 def npu_fusion_attention_grad_v2(
     args: Arguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    mask = Mask(args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.prefix)
-    tensors, ends = (
-        (args.query, args.key, args.value, args.query_rope, args.key_rope),
-        (args.actual_seq_qlen, args.actual_seq_kvlen),
-    )
-    problem = _problem(
-        tensors, args.head_num, args.input_layout, ends, args.pse, args.pse_type == 1, mask, args.scale_value, args.sink
-    )
+    problem = _problem(args, args.scale_value)
     arriving = _split(wide(args.dy), args.input_layout, args.head_num)
     of_q, of_k, of_v = (np.zeros_like(each) for each in (problem.query, *_kv(problem)))
     of_bias = None if problem.bias is None else np.zeros_like(problem.bias)
@@ -185,31 +171,23 @@ def npu_fusion_attention_grad_v3(args: Arguments) -> tuple[Tensor, Tensor, Tenso
     return of_q, of_k, of_v, of_pse, of_sink
 
 
-def _problem(
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
-    heads: int,
-    layout: str,
-    ends: tuple[Sequence[int] | None, Sequence[int] | None],
-    pse: Tensor | None,
-    scales_bias: bool,
-    mask: Mask,
-    scale: float,
-    sink: Tensor | None,
-) -> Problem:
-    query, key, value, q_rope, k_rope = tensors
-    width = _own_width(query, layout, heads)
-    shared = key.shape[-1] // width if layout in ("BSH", "SBH") else key.shape[1 if layout == "BNSD" else -2]
-    q, k, v = (_split(wide(x), layout, n) for x, n in ((query, heads), (key, shared), (value, shared)))
-    if q_rope is not None and k_rope is not None:
-        q, k = np.concatenate([q, wide(q_rope)[None]], -1), np.concatenate([k, wide(k_rope)[None]], -1)
+def _problem(args: Arguments, scale: float) -> Problem:
+    heads, layout = args.head_num, args.input_layout
+    width = _own_width(args.query, layout, heads)
+    shared = args.key.shape[-1] // width if layout in ("BSH", "SBH") else args.key.shape[1 if layout == "BNSD" else -2]
+    widths = ((args.query, heads), (args.key, shared), (args.value, shared))
+    q, k, v = (_split(wide(x), layout, n) for x, n in widths)
+    if args.query_rope is not None and args.key_rope is not None:
+        q, k = np.concatenate([q, wide(args.query_rope)[None]], -1), np.concatenate([k, wide(args.key_rope)[None]], -1)
     places = []
-    for array, stops in zip((q, k), ends, strict=True):
+    for array, stops in ((q, args.actual_seq_qlen), (k, args.actual_seq_kvlen)):
         if layout == "TND":
             places.append([[(0, token) for token in rows] for rows in ends_to_ranges(stops or ())])
         else:
             places.append([[(b, token) for token in range(array.shape[1])] for b in range(array.shape[0])])
-    bias, extra = (None if each is None else wide(each) for each in (pse, sink))
-    return Problem(q, k, v, (places[0], places[1]), heads, shared, bias, scales_bias, mask, scale, extra)
+    bias, extra = (None if each is None else wide(each) for each in (args.pse, args.sink))
+    mask = Mask(args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.prefix)
+    return Problem(q, k, v, (places[0], places[1]), heads, shared, bias, args.pse_type == 1, mask, scale, extra)
 
 
 def _own_width(query: Tensor, layout: str, heads: int) -> int:

@@ -38,7 +38,7 @@ class _Frameworks:
 
 def _attach(framework: str) -> None:
     try:
-        from msprobe_hooks.extensions.fix.process import attach
+        from msprobe_hooks.extensions.fix.fixing import attach
 
         attach(_FOLDER, framework)
     except Exception:

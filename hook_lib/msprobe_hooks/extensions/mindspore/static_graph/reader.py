@@ -20,7 +20,8 @@ from typing import ClassVar
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, unreadable
-from msprobe_hooks.dump.paths.static_graph import (
+from msprobe_hooks.dump.npy import dtype_name, header_of
+from msprobe_hooks.dump.paths import (
     KERNEL_LEVEL,
     MAPPING_FILE,
     STATISTIC_FILE,
@@ -30,19 +31,18 @@ from msprobe_hooks.dump.paths.static_graph import (
 )
 from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.tensor_files.npy import dtype_name, header_of
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.escaping import id_name
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import (
     Flow,
     GraphSurroundings,
     IrNode,
+    Statement,
     graph_texts,
     kernel_nodes,
     read_ir,
     without_number,
 )
-from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
 from msprobe_hooks.messages import clipped
 from msprobe_hooks.regular_files import read_regular
 

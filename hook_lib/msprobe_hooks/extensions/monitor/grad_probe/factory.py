@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
+from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe, ProbeSettings
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
     from msprobe_hooks.record import Framework
 
 

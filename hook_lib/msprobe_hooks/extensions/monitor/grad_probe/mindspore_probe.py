@@ -13,12 +13,10 @@ from mindspore import Tensor, nn
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.extensions.mindspore.recorder import host
-from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
-from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
-from msprobe_hooks.extensions.monitor.grad_probe.writer import GradientRow, interval_shares
+from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe, GradientRow, ProbeSettings, interval_shares
 from msprobe_hooks.recording.array_statistics import Array, measure
+from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 class MindSporeGradientProbe(GradientProbe):

@@ -1,10 +1,12 @@
-"""Sign maps of gradients: which elements are above zero, files of a probed rank, and the similarity of two runs.
+"""Sign maps of gradients: files of a probed rank, and two runs compared by them, as ``GradComparator`` does.
 
 msprobe writes them as an array of bool, one byte an element. A packed map takes an eighth of that: one record with the
 fields ``shape`` (int64) and ``bits`` (uint8, what ``numpy.packbits`` makes of the map). Both are plain ``.npy`` files:
 
     record = numpy.load("weight.npy")
     signs = numpy.unpackbits(record["bits"], count=record["shape"].prod()).reshape(record["shape"]).astype(bool)
+
+The package exports it, so that numpy is imported where runs are compared and not here.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import logging
 import math
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,6 +29,16 @@ from msprobe_hooks.messages import counted, shown
 from msprobe_hooks.regular_files import open_regular
 
 SignMap: TypeAlias = NDArray[np.bool_]
+
+_SUMMARY, _STEP, _RANK = (
+    re.compile(r"grad_summary_([0-9]+)\.csv"),
+    re.compile(r"step([0-9]+)"),
+    re.compile(r"rank([0-9]+)"),
+)
+
+_log = logging.getLogger("msprobe_hooks")
+
+_PICTURES = "similarities_picture"
 
 
 def file_name(parameter: str) -> str:
@@ -68,13 +81,6 @@ def _unpacked(path: Path, record: NDArray[Any]) -> SignMap:
     if min(shape, default=0) < 0 or bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
         raise MonitorError(f"{path}: its shape does not match its bits; record it again")
     return np.unpackbits(bits, count=count).reshape(shape).view(np.bool_)
-
-
-_SUMMARY, _STEP, _RANK = (
-    re.compile(r"grad_summary_([0-9]+)\.csv"),
-    re.compile(r"step([0-9]+)"),
-    re.compile(r"rank([0-9]+)"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +146,6 @@ def _numbered(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
     except (OSError, ValueError) as error:
         raise MonitorError(f"{folder}: cannot be read: {error}; pass the folder of a probe's run") from None
     return dict(sorted(found.items()))
-
-
-_log = logging.getLogger("msprobe_hooks")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,3 +225,85 @@ def _equal(a: ProbedRank, b: ProbedRank, step: int, parameter: str) -> tuple[int
 
 def _share(equal: int, total: int) -> float:
     return equal / total if total else 0.0
+
+
+class GradComparator:
+    """Writes how much the gradients of two runs agree in sign, step by step."""
+
+    @classmethod
+    def compare_distributed(cls, path1: str | Path, path2: str | Path, output_dir: str | Path) -> None:
+        """Compare each rank that two runs have in common, into a folder ``rank<N>`` each.
+
+        Args:
+            path1: The ``dump_path`` of a run with task ``grad_probe``.
+            path2: The ``dump_path`` of the other run.
+            output_dir: The folder of the results.
+
+        Raises:
+            MonitorError: The runs cannot be compared; the text names the file and what to do.
+        """
+        first, second = rank_folders(path1), rank_folders(path2)
+        ranks = sorted(first.keys() & second.keys())
+        if not ranks:
+            raise MonitorError(
+                f"no rank is in both runs: {path1} has {sorted(first)}, {path2} has {sorted(second)}; "
+                "pass the dump_path of two runs of the same layout"
+            )
+        alone = sorted(first.keys() ^ second.keys())
+        if alone:
+            _log.warning("ranks left out, as only one of %s and %s has them: %s", path1, path2, alone)
+        for rank in ranks:
+            cls.compare(first[rank], second[rank], Path(output_dir, f"rank{rank}"))
+
+    @classmethod
+    def compare(cls, path1: str | Path, path2: str | Path, output_dir: str | Path) -> None:
+        """Compare the folders of one rank: write ``similarities.csv`` and a picture for each parameter.
+
+        Pictures are left out where matplotlib is not installed.
+
+        Args:
+            path1: The folder of a rank of a run with task ``grad_probe``.
+            path2: The folder of a rank of the other run.
+            output_dir: The folder of the results.
+
+        Raises:
+            MonitorError: The ranks cannot be compared; the text names the file and what to do.
+        """
+        found, folder = sign_similarity(path1, path2), Path(output_dir)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_table(found, folder / "similarities.csv")
+            if find_spec("matplotlib") is None:
+                _log.warning(
+                    "%s: not written, as matplotlib is not installed; pip install pytest-msprobe[pictures]",
+                    folder / _PICTURES,
+                )
+            else:
+                _draw(found, folder / _PICTURES)
+        except OSError as error:
+            raise MonitorError(f"{folder}: cannot be written: {error}; pass another folder") from None
+
+
+def _series(found: SignSimilarity) -> dict[str, list[float]]:
+    rows = dict(zip(found.parameters, found.shares.tolist(), strict=True))
+    return {**rows, "summary": found.summary.tolist()}
+
+
+def _write_table(found: SignSimilarity, path: Path) -> None:
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["step", *found.steps])
+        rows.writerows(
+            [name, *("" if math.isnan(share) else share for share in row)] for name, row in _series(found).items()
+        )
+
+
+def _draw(found: SignSimilarity, folder: Path) -> None:
+    from matplotlib.figure import Figure
+
+    folder.mkdir(exist_ok=True)
+    for name, shares in _series(found).items():
+        figure = Figure()
+        axes = figure.add_subplot(xlabel="steps", ylabel="similarities", title=f"{name}_similarities")
+        axes.plot(found.steps, shares, marker="." if len(found.steps) == 1 else None)
+        figure.savefig(folder / f"{as_file_name(name)}_similarities.png")

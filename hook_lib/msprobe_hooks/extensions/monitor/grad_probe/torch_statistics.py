@@ -17,16 +17,14 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
-from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
+from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe, GradientRow, ProbeSettings, interval_shares
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import SignMap
-from msprobe_hooks.extensions.monitor.grad_probe.writer import GradientRow, interval_shares
 from msprobe_hooks.messages import counted
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.session import process_rank
 from msprobe_hooks.torch.statistics import is_readable, local_part
+from msprobe_hooks.torch.tensor_memory import as_bytes
 
 _COMPUTED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 

@@ -1,4 +1,4 @@
-"""Blocks of neighbouring tensors read at once, the contents of a run's files, and series that end early."""
+"""Blocks of neighbouring tensors read at once, the contents of a run's files, series that end early, times of steps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, dropwhile
+from pathlib import Path
+from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.extensions.monitor.series.paths import TASKS
+from msprobe_hooks.extensions.monitor.series.paths import TASKS, opener, unwritable
 from msprobe_hooks.extensions.monitor.series.tables import Part, Table, Watched
+from msprobe_hooks.json_decoding import read_json_lines
 from msprobe_hooks.messages import listed
 
 # A run that goes on writes one task after the other.
@@ -20,6 +24,16 @@ _BEHIND = 2
 # Recorded steps without a tensor that had been there at each step, after which it is not the step's own choice.
 _MISSED = 5
 _SHOWN = 3
+
+# Little compared with what judging needs, also where several runs are compared. Files that are only read whole, CSV
+# among them, are gone through again for each block, so that theirs are larger.
+_BLOCK_BYTES = 2**26
+_BLOCK_BYTES_OF_WHOLE_FILES = 2**27
+
+FILE: Final = "step_times.jsonl"
+
+# The year 5138: no line has a time that a browser could not show.
+_LATEST = 1e11
 
 
 class Endings:
@@ -201,12 +215,6 @@ def _span(steps: set[int]) -> str:
     return f"{between} {first} to {last} were"
 
 
-# Little compared with what judging needs, also where several runs are compared. Files that are only read whole, CSV
-# among them, are gone through again for each block, so that theirs are larger.
-_BLOCK_BYTES = 2**26
-_BLOCK_BYTES_OF_WHOLE_FILES = 2**27
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """All rows of some tensors of one task, each one's together and in the order written.
@@ -301,3 +309,56 @@ def _places(part: Part, table: Table, spans: Mapping[Watched, slice], free: dict
         if free[watched] > spans[watched].stop:
             raise MonitorError(f"{part.path}: the file changed while it was read; read it once its run has ended")
     return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(len(table.owners))
+
+
+class StepTime(msgspec.Struct, frozen=True):
+    """The end of a step; ``time`` is in seconds since 1970."""
+
+    step: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    time: Annotated[float, msgspec.Meta(ge=0, lt=_LATEST)]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """The ends of steps: ``steps`` int64, ascending and unique, ``times`` float64, never descending, since 1970."""
+
+    steps: NDArray[np.int64]
+    times: NDArray[np.float64]
+
+    def at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the time of each step, between those that are known by a straight line."""
+        return np.interp(steps, self.steps, self.times)
+
+
+def append_step_time(folder: Path, ended: StepTime) -> None:
+    """Append the end of a step to the file of a run's folder. Raises MonitorError where it cannot be written."""
+    path = folder / FILE
+    try:
+        with open(path, "ab", opener=opener) as file:
+            file.write(msgspec.json.encode(ended) + b"\n")
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def ends_of_steps(folder: Path) -> list[StepTime]:
+    """Return the lines of the file in their order; none where there is no file.
+
+    Raises MonitorError where one cannot be read; the last line of a process that was killed does not count.
+    """
+    ends, problems = read_json_lines(folder / FILE, StepTime)
+    if problems:
+        raise MonitorError(f"{problems[0]}; remove that line, or the file to go without times")
+    return ends
+
+
+def read_step_times(folder: Path) -> StepTimes | None:
+    """Return when the steps of a run's folder ended, None where it does not say.
+
+    Of a step that was repeated the last end counts. Where the clock was set back, time does not go on until that is
+    made up. Raises MonitorError as `ends_of_steps`.
+    """
+    ends = ends_of_steps(folder)
+    if not ends:
+        return None
+    steps, times = last_written(np.array([each.step for each in ends]), np.array([each.time for each in ends]))
+    return StepTimes(steps, np.maximum.accumulate(times))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +15,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.dump.names import is_module_name, is_parameters_grad
-from msprobe_hooks.dump.paths.recording import DUMP_FILE, dumps_by_rank, rank_in_recording, step_rank
+from msprobe_hooks.dump.paths import DUMP_FILE, dumps_by_rank, rank_in_recording, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, MonitorError, RecordError
-from msprobe_hooks.extensions.monitor.series.heat_maps import HeatMap
 from msprobe_hooks.extensions.monitor.series.paths import RECORDED_TASKS, make_folder, rank_of, tag
 from msprobe_hooks.messages import counted
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+
+_FORWARD, _RECOMPUTE, _BACKWARD, _PARAMETERS_GRAD = RECORDED_TASKS
+_MODULE = re.compile(r"(.+)\.(?:forward|backward)\.([0-9]+)")
+_API = re.compile(r"(.+)\.(?:forward|backward)")
+_GRADIENTS = re.compile(r"(.+)\.parameters_grad(?:\.([0-9]+))?")
+_FLOATS = ("float", "Float", "bfloat", "BFloat")
+#: The statistics in the order of a table; a dump has them as max, min, mean and norm.
+_STATISTICS: Final = ("norm", "max", "min", "mean")
+_PLACES: Final = (3, 0, 1, 2)
+
+#: The bins of a distribution and their range; elements beyond it are in none.
+BINS: Final = 30
+RANGE: Final = (-1.0, 1.0)
+
+# So many of the latest steps are shown, which bounds memory and the size of events.
+_STEPS_SHOWN = 256
+_HEIGHT_OF_BIN = 8
+_WIDTH = 512
+_WIDEST_STEP = 16
+
+# matplotlib's colours "hot": red, green and blue rise from 0 to 1 one after the other, red from 0.0416 at 0.
+_ENDS = np.array([0.0, 0.365079, 0.746032, 1.0])
+_LEAST_RED = 0.0416
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -134,7 +157,7 @@ class EventWriter:
         self._summary = open_summary(folder)
         self._statistics = tuple(statistics)
         self._rank = rank_of(folder) or 0
-        self._maps: defaultdict[str, HeatMap] = defaultdict(HeatMap)
+        self._maps: defaultdict[str, _HeatMap] = defaultdict(_HeatMap)
         self._changed: dict[str, int] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -158,16 +181,6 @@ class EventWriter:
         """Flush, and close the file."""
         self.flush()
         self._summary.close()
-
-
-_FORWARD, _RECOMPUTE, _BACKWARD, _PARAMETERS_GRAD = RECORDED_TASKS
-_MODULE = re.compile(r"(.+)\.(?:forward|backward)\.([0-9]+)")
-_API = re.compile(r"(.+)\.(?:forward|backward)")
-_GRADIENTS = re.compile(r"(.+)\.parameters_grad(?:\.([0-9]+))?")
-_FLOATS = ("float", "Float", "bfloat", "BFloat")
-#: The statistics in the order of a table; a dump has them as max, min, mean and norm.
-_STATISTICS: Final = ("norm", "max", "min", "mean")
-_PLACES: Final = (3, 0, 1, 2)
 
 
 def is_recorded_folder(folder: Path) -> bool:
@@ -294,3 +307,28 @@ def _named(dump: Dump, record: str) -> tuple[str, str, int | None] | None:
     is_backward = record[found.end(1) :].startswith(".backward")
     task = _BACKWARD if is_backward else _RECOMPUTE if dump.is_recomputed(record) else _FORWARD
     return task, found[1], int(found[2]) if is_module else None
+
+
+class _HeatMap:
+    """A column for each step, a row for each bin, the lowest on top.
+
+    Empty bins are black, each step's fullest is white: Adam's first step, with all elements in two bins, would else
+    leave the others dark.
+    """
+
+    def __init__(self) -> None:
+        self._columns: deque[NDArray[np.float32]] = deque(maxlen=_STEPS_SHOWN)
+
+    def add(self, counts: Sequence[float]) -> None:
+        """Take the next step: how many elements are in each of the `BINS`."""
+        self._columns.append(np.asarray(counts, np.float32))
+
+    def image(self) -> NDArray[np.uint8]:
+        """Return the picture, of shape (height, width, 3)."""
+        counts = np.stack(self._columns, axis=1)
+        shares = counts / np.maximum(counts.max(axis=0), 1.0)
+        ramps = np.clip((shares[..., None] - _ENDS[:-1]) / np.diff(_ENDS), 0, 1)
+        ramps[..., 0] = _LEAST_RED + (1 - _LEAST_RED) * ramps[..., 0]
+        pixels: NDArray[np.uint8] = np.rint(255 * ramps).astype(np.uint8)
+        width = min(max(_WIDTH // counts.shape[1], 1), _WIDEST_STEP)
+        return pixels.repeat(_HEIGHT_OF_BIN, axis=0).repeat(width, axis=1)

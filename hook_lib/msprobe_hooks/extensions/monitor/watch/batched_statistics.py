@@ -1,4 +1,4 @@
-"""Statistics of many tensors at once, computed where the tensors are and fetched together.
+"""Statistics of many tensors at once, computed where they are and fetched together; small ones on a CPU end to end.
 
 On a device the norms of a list are one multi-tensor reduction, and nothing is waited for before `Meter.fetch`.
 
@@ -12,27 +12,30 @@ Sums are in float64; on a CPU those of float32 and narrower numbers are in float
 float64 over rows, three to twenty times as fast. Norms are then off by 1e-10 to 1e-7, by 4e-7 where all elements are
 alike. Where float32 cannot hold a square, float64 is taken for all. Of complex numbers the absolute values are taken.
 A tensor that is empty, or whose values cannot be read, has NaN for all statistics.
+
+Their elements are copied when they are measured, and reduced when the numbers are asked for, as at the end of a step.
+Definitions are those of ``batched_statistics``; all is in float64.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from msprobe_hooks.extensions.monitor.series.heat_maps import BINS, RANGE
-from msprobe_hooks.extensions.monitor.watch.small_statistics import Copied, SmallTensors
+from msprobe_hooks.extensions.monitor.series.tables import BINS, RANGE
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 #: A number, or where it is still on a device, a tensor without dimensions.
 Value: TypeAlias = "float | Tensor"
 #: Those of a tensor; of a small one on a CPU what they will be reduced from.
-Values: TypeAlias = "tuple[Value, ...] | Copied"
+Values: TypeAlias = "tuple[Value, ...] | _Copied"
 
 # Elements of a part, of which there are temporary copies; on a CPU they are made in one place that stays in the cache.
 _PART = 1 << 17
@@ -48,6 +51,9 @@ _ROW = 256
 # Root mean squares that say that no square was lost: elements below 1e-4 of them count for nothing.
 _LEAST_RMS = 1e-15
 
+# Elements that are copied at most and reduced at once: 1 MiB in float64, which a core's own cache holds.
+_TOGETHER = 1 << 17
+
 
 class Meter:
     """Computes the named statistics of tensors; ``eps`` is the size below which an element counts as zero."""
@@ -57,7 +63,7 @@ class Meter:
         self._eps = eps
         self._wanted = frozenset(statistics)
         self._unknown = (math.nan,) * len(self.statistics)
-        self._small: dict[torch.dtype, SmallTensors] = {}
+        self._small: dict[torch.dtype, _SmallTensors] = {}
 
     def measure(self, tensors: Sequence[Tensor]) -> list[Values]:
         """Return the statistics of each tensor. The caller has turned gradients and overrides off."""
@@ -70,7 +76,7 @@ class Meter:
                 (small.setdefault(tensor.dtype, []) if is_small else others).append((place, tensor))
         for dtype, group in small.items():
             if dtype not in self._small:
-                self._small[dtype] = SmallTensors(dtype, self.statistics, self._eps)
+                self._small[dtype] = _SmallTensors(dtype, self.statistics, self._eps)
             for (place, _), copied in zip(group, self._small[dtype].copy([each for _, each in group]), strict=True):
                 found[place] = copied
         norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(others)
@@ -83,7 +89,7 @@ class Meter:
         for small in self._small.values():
             small.reduce()
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Value], int, Tensor]]] = {}
-        known = [row.values or self._unknown if isinstance(row, Copied) else row for row in rows]
+        known = [row.values or self._unknown if isinstance(row, _Copied) else row for row in rows]
         numbers: list[Sequence[Any]] = list(known)
         for number, row in enumerate(known):
             waiting = [(place, value) for place, value in enumerate(row) if isinstance(value, Tensor)]
@@ -277,3 +283,117 @@ def total_of(parts: Iterable[Tensor]) -> Value:
 
 def _number(value: Tensor) -> Value:
     return float(value.item()) if value.is_cpu else value
+
+
+class _Copied:
+    """The statistics of a tensor whose elements were copied; ``values`` is None until they are reduced."""
+
+    __slots__ = ("count", "has_dimensions", "values")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.count = tensor.numel()
+        self.has_dimensions = tensor.dim() > 0
+        self.values: tuple[float, ...] | None = None
+
+
+class _SmallTensors:
+    """Copies of small tensors of one dtype, of which the named statistics are wanted.
+
+    ``eps`` is the size below which an element counts as zero. Threads of a training may measure at once.
+    """
+
+    def __init__(self, dtype: torch.dtype, statistics: Sequence[str], eps: float) -> None:
+        self._dtype, self._statistics, self._eps = dtype, statistics, eps
+        self._lock = threading.Lock()
+        self._elements: list[Tensor] = []
+        self._copied: list[_Copied] = []
+        self._count = 0
+
+    def copy(self, tensors: Sequence[Tensor]) -> list[_Copied]:
+        """Copy the elements of tensors, none of which is empty."""
+        elements = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        copied = [_Copied(tensor) for tensor in tensors]
+        with self._lock:
+            if self._count + len(elements) > _TOGETHER:
+                self._reduce()
+            self._elements.append(elements)
+            self._copied += copied
+            self._count += len(elements)
+        return copied
+
+    def reduce(self) -> None:
+        """Compute the statistics of what was copied since, and drop the copies."""
+        with self._lock:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        if not self._copied:
+            return
+        elements = torch.cat(self._elements)
+        values = (elements.abs() if elements.is_complex() else elements).double().numpy()
+        laid = _Laid(self._dtype, self._copied, values, self._eps)
+        with np.errstate(all="ignore"):
+            columns = [_COLUMNS[name](laid).tolist() for name in self._statistics]
+        for copied, row in zip(self._copied, zip(*columns, strict=True), strict=True):
+            copied.values = row
+        self._elements, self._copied, self._count = [], [], 0
+
+
+class _Laid:
+    """Elements of tensors end to end, in float64; each method gives one statistic of every tensor."""
+
+    def __init__(self, dtype: torch.dtype, copied: Sequence[_Copied], values: NDArray[np.float64], eps: float) -> None:
+        self._dtype, self._copied = dtype, copied
+        self._values = values
+        counts = np.array([one.count for one in copied], np.int64)
+        self._counts = counts.astype(np.float64)
+        self._starts = np.cumsum(counts) - counts
+        self._eps = eps
+
+    def norm(self) -> NDArray[np.float64]:
+        return np.sqrt(self._sums(self._values * self._values))
+
+    def rms(self) -> NDArray[np.float64]:
+        return self.norm() / np.sqrt(self._counts)
+
+    def min(self) -> NDArray[np.float64]:
+        return np.minimum.reduceat(self._values, self._starts)
+
+    def max(self) -> NDArray[np.float64]:
+        return np.maximum.reduceat(self._values, self._starts)
+
+    def mean(self) -> NDArray[np.float64]:
+        return self._sums(self._values) / self._counts
+
+    def zeros(self) -> NDArray[np.float64]:
+        # As torch compares: with the limit in float32, unless the elements are wider.
+        limit = self._eps if self._dtype.itemsize > 4 else float(np.float32(self._eps))
+        return self._sums(np.abs(self._values) < limit) / self._counts
+
+    def nans(self) -> NDArray[np.float64]:
+        return self._sums(np.isnan(self._values))
+
+    def subnormals(self) -> NDArray[np.float64]:
+        least = torch.finfo(self._dtype).smallest_normal if self._dtype.is_floating_point else 0.0
+        sizes = np.abs(self._values)
+        return self._sums((sizes > 0) & (sizes < least)) / self._counts
+
+    def id(self) -> NDArray[np.float64]:
+        has_dimensions = np.array([one.has_dimensions for one in self._copied])
+        return np.where(has_dimensions, math.nan, self._values[self._starts])
+
+    def _sums(self, terms: NDArray[np.float64] | NDArray[np.bool_]) -> NDArray[np.float64]:
+        return np.add.reduceat(terms, self._starts, dtype=np.float64)
+
+
+_COLUMNS: Mapping[str, Callable[[_Laid], NDArray[np.float64]]] = {
+    "norm": _Laid.norm,
+    "min": _Laid.min,
+    "max": _Laid.max,
+    "zeros": _Laid.zeros,
+    "nans": _Laid.nans,
+    "id": _Laid.id,
+    "mean": _Laid.mean,
+    "rms": _Laid.rms,
+    "subnormals": _Laid.subnormals,
+}

@@ -1,4 +1,4 @@
-"""Configuration of a monitor, from keyword arguments or msprobe's configuration of its TrainerMon, checked.
+"""Configuration of a monitor, from keyword arguments or msprobe's configuration of its TrainerMon, and what it watches.
 
 Every mistake is a ConfigError that names the key, the value and what is allowed.
 """
@@ -13,12 +13,85 @@ from typing import Any, Final
 
 from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.extensions.monitor.series.paths import start_order
-from msprobe_hooks.extensions.monitor.watch.quantities import OF_PARAMETERS, STATISTICS, WHAT
 from msprobe_hooks.recording.validators import flag, object_with, one_of, read_json
 
 FIELDS: Final = ("input", "output", "input_grad", "output_grad")
 
 _SPEC = re.compile(r"tensor|tuple\[(\d+)\](?::(\d+))?")
+
+FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
+
+#: The keys of a configuration that change nothing here, and what a warning says of each.
+NOT_FOLLOWED: Final = {
+    "recording_l2_features": "spectral and attention features are not recorded",
+    "l2_targets": "spectral and attention features are not recorded",
+    "sa_order": "spectral and attention features are not recorded",
+}
+
+_MAX_STEPS_PER_FILE = 1_000_000
+
+#: Keys that are true or false, and what they ask for; those of activations decide together.
+_SWITCHES: Mapping[str, str] = {
+    "print_struct": "structure",
+    "xy_distribution": "",
+    "all_xy": "",
+    "is_select": "",
+    "forward_only": "",
+    "backward_only": "",
+    "wg_distribution": "gradients",
+    "monitor_mbs_grad": "micro_batch_gradients",
+    "mv_distribution": "moments",
+    "param_distribution": "parameters",
+    "ur_distribution": "updates",
+    "mg_direction": "direction",
+    "stack_info": "stacks",
+}
+
+#: Keys of the configuration, and the field of the plan that each one sets.
+_KEYS: Mapping[str, str] = {
+    "targets": "targets",
+    "module_ranks": "ranks",
+    "start_step": "start_step",
+    "step_interval": "every",
+    "collect_times": "collect_times",
+    "ops": "statistics",
+    "eps": "eps",
+    "format": "format",
+    "ndigits": "ndigits",
+    "step_count_per_record": "steps_per_file",
+    "squash_name": "squashes_names",
+    "append_output": "appends_to",
+    "dynamic_on": "is_dynamic",
+}
+
+_STRUCTURED = ("cc_distribution", "alert")
+_ARGUMENTS = ("what", "micro_batches", "first_step")
+
+#: msprobe's statistics, and two beyond: the root mean square and the share of subnormals.
+STATISTICS: Final = ("norm", "min", "max", "zeros", "nans", "id", "mean", "rms", "subnormals")
+
+#: What ``watch(..., what=[...])`` can be given.
+WHAT: Final = (
+    "activations",
+    "activation_gradients",
+    "gradients",
+    "micro_batch_gradients",
+    "moments",
+    "parameters",
+    "updates",
+    "direction",
+    "collectives",
+    "structure",
+    "stacks",
+)
+
+#: Those of them that are measured of parameters.
+OF_PARAMETERS: Final = frozenset(
+    {"gradients", "micro_batch_gradients", "moments", "parameters", "updates", "direction"}
+)
+
+#: Why MindSpore's collectives cannot be among them.
+NO_COLLECTIVES: Final = "MindSpore's communication functions are not monitored"
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str, object], int]:
@@ -104,18 +177,6 @@ def times(key: str, value: object) -> tuple[str, str] | None:
     if value == []:
         return None
     raise ConfigError(key, value, 'the first and the last time of folders, as in ["Dec03_00-00-00", "Dec03_21-34-40"]')
-
-
-FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
-
-#: The keys of a configuration that change nothing here, and what a warning says of each.
-NOT_FOLLOWED: Final = {
-    "recording_l2_features": "spectral and attention features are not recorded",
-    "l2_targets": "spectral and attention features are not recorded",
-    "sa_order": "spectral and attention features are not recorded",
-}
-
-_MAX_STEPS_PER_FILE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,23 +329,6 @@ def _rules(key: str, value: object) -> tuple[tuple[str, Mapping[str, Any]], ...]
     return tuple(rules)
 
 
-#: Keys that are true or false, and what they ask for; those of activations decide together.
-_SWITCHES: Mapping[str, str] = {
-    "print_struct": "structure",
-    "xy_distribution": "",
-    "all_xy": "",
-    "is_select": "",
-    "forward_only": "",
-    "backward_only": "",
-    "wg_distribution": "gradients",
-    "monitor_mbs_grad": "micro_batch_gradients",
-    "mv_distribution": "moments",
-    "param_distribution": "parameters",
-    "ur_distribution": "updates",
-    "mg_direction": "direction",
-    "stack_info": "stacks",
-}
-
 _OPTIONS: Mapping[str, Callable[[str, Any], Any]] = {
     "targets": targets,
     "ranks": ranks,
@@ -299,24 +343,4 @@ _OPTIONS: Mapping[str, Callable[[str, Any], Any]] = {
     "squashes_names": flag,
 }
 
-#: Keys of the configuration, and the field of the plan that each one sets.
-_KEYS: Mapping[str, str] = {
-    "targets": "targets",
-    "module_ranks": "ranks",
-    "start_step": "start_step",
-    "step_interval": "every",
-    "collect_times": "collect_times",
-    "ops": "statistics",
-    "eps": "eps",
-    "format": "format",
-    "ndigits": "ndigits",
-    "step_count_per_record": "steps_per_file",
-    "squash_name": "squashes_names",
-    "append_output": "appends_to",
-    "dynamic_on": "is_dynamic",
-}
-
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {**_OPTIONS, "appends_to": times, "is_dynamic": flag}
-
-_STRUCTURED = ("cc_distribution", "alert")
-_ARGUMENTS = ("what", "micro_batches", "first_step")

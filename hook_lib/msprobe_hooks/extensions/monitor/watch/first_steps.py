@@ -1,18 +1,28 @@
-"""Selection of the modules and parameters that are watched, and reports of what the first steps lacked."""
+"""Selection of the modules and parameters that are watched, their short names, and what the first steps lacked."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from msprobe_hooks.extensions.monitor.series.writer import Row
-from msprobe_hooks.extensions.monitor.watch.config import Plan
-from msprobe_hooks.extensions.monitor.watch.msprobe_names import msprobe_short_names
-from msprobe_hooks.extensions.monitor.watch.quantities import OF_PARAMETERS
+from msprobe_hooks.extensions.monitor.watch.config import OF_PARAMETERS, Plan
 from msprobe_hooks.extensions.monitor.watch.step_statistics import Fields
 from msprobe_hooks.messages import listed
+
+_OF_MODULES: Final = ("activations", "activation_gradients")
+_OF_STATE: Final = ("updates", "moments")
+_COMPILED: Final = "; torch.compile is in use, and compiled modules run no hooks"
+_NO_GRADIENT_YET: Final = "no parameter had a gradient yet, and before that the optimizer keeps no state"
+
+# In this order; the first that is found decides.
+_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (r"layers?\.(.*)", r"embeddings?\.(.*)", r"(final.*)", r"(output.*)", r"(norm.*)")
+)
 
 
 class Side(NamedTuple):
@@ -109,11 +119,6 @@ _BROUGHT: Final = {
 }
 _MOST_STEPS: Final = max(one.steps for one in _BROUGHT.values())
 
-_OF_MODULES: Final = ("activations", "activation_gradients")
-_OF_STATE: Final = ("updates", "moments")
-_COMPILED: Final = "; torch.compile is in use, and compiled modules run no hooks"
-_NO_GRADIENT_YET: Final = "no parameter had a gradient yet, and before that the optimizer keeps no state"
-
 
 class FirstSteps:
     """Compares what the first collected steps bring with what a plan and its targets ask for.
@@ -201,3 +206,15 @@ def _is_of(target: Target, row: Row, side: str) -> bool:
     """Return whether a row is of a side of a target, and not of a module inside it that is called as that side."""
     named = rf"{re.escape(target.module)}(\[\d+\])?\.{side}(_[^.]*)?"
     return row.vpp_stage == target.chunk and re.fullmatch(named, row.name) is not None
+
+
+def msprobe_short_names(names: Sequence[str]) -> list[str]:
+    """Return a short name for each; those that would be called alike keep their full ones."""
+    short = [_short(name) for name in names]
+    count = Counter(short)
+    return [one if count[one] == 1 else full for one, full in zip(short, names, strict=True)]
+
+
+def _short(name: str) -> str:
+    found = next((match for pattern in _PATTERNS if (match := pattern.search(name))), None)
+    return found[1] if found else name

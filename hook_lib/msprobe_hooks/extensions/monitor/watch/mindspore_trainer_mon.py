@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.extensions.monitor.watch.config import Plan
-from msprobe_hooks.extensions.monitor.watch.quantities import NO_COLLECTIVES
+from msprobe_hooks.extensions.monitor.watch.config import NO_COLLECTIVES, Plan
 from msprobe_hooks.extensions.monitor.watch.trainer_mon import Monitor
 
 if TYPE_CHECKING:

@@ -15,27 +15,31 @@ from typing import Any, Final
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, experimental, nn
+from numpy.typing import NDArray
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.mindspore import gradients
 from msprobe_hooks.extensions.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.extensions.mindspore.gradients import MindSporeEngine, takes_gradient
 from msprobe_hooks.extensions.mindspore.recorder import host, is_recomputed
+from msprobe_hooks.extensions.monitor.series.tables import BINS, RANGE
 from msprobe_hooks.extensions.monitor.series.writer import Row
-from msprobe_hooks.extensions.monitor.watch.config import Plan
-from msprobe_hooks.extensions.monitor.watch.host_statistics import HostMeter
-from msprobe_hooks.extensions.monitor.watch.live_objects import living
-from msprobe_hooks.extensions.monitor.watch.parameters import Weight
-from msprobe_hooks.extensions.monitor.watch.quantities import NO_COLLECTIVES, WHAT
+from msprobe_hooks.extensions.monitor.watch.config import NO_COLLECTIVES, WHAT, Plan
+from msprobe_hooks.extensions.monitor.watch.parameters import Weight, living
 from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection, Fields, Modules
 from msprobe_hooks.extensions.monitor.watch.watcher import Observer, Watcher
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 # What the optimizers call Adam's moments.
 _MOMENTS: Final = {"exp_avg": ("exp_avg", "moments1", "moment1"), "exp_avg_sq": ("exp_avg_sq", "moments2", "moment2")}
+
+_WATCHED: Final = [name for name in WHAT if name != "collectives"]
+
+# Elements of which there are copies in float64 at a time.
+_PART = 1 << 20
 
 
 class CallHooks:
@@ -164,9 +168,6 @@ class Cells(Modules):
         return is_recomputed(frame)
 
 
-_WATCHED: Final = [name for name in WHAT if name != "collectives"]
-
-
 class MindSporeWatcher(Watcher):
     """Watches cells, and the optimizer whose calls end the steps of the training."""
 
@@ -194,7 +195,7 @@ class MindSporeWatcher(Watcher):
 
     def new_collection(self, plan: Plan) -> Collection:
         """Return what measures on the host."""
-        return Collection(HostMeter(plan.statistics, plan.eps, _on_host), mindspore._no_grad)
+        return Collection(_HostMeter(plan.statistics, plan.eps, _on_host), mindspore._no_grad)
 
     def hooks_on_steps(self) -> CallHooks:
         """Register hooks on the calls of the optimizer. Raises ConfigError for what is none."""
@@ -291,3 +292,61 @@ class UnreducedGradients:
 
 def _on_host(tensor: Any) -> Any:
     return host(tensor) if isinstance(tensor, Tensor) else tensor
+
+
+class _HostMeter:
+    """Computes the named statistics of tensors, each brought to the host; ``eps`` is the size below which one is 0."""
+
+    def __init__(self, statistics: Sequence[str], eps: float, host: Callable[[Any], NDArray[Any]]) -> None:
+        self.statistics = tuple(statistics)
+        self._eps = eps
+        self._host = host
+
+    def measure(self, tensors: Sequence[Any]) -> list[tuple[float, ...]]:
+        """Return the statistics of each tensor."""
+        return [measure(self._host(tensor), self.statistics, self._eps) for tensor in tensors]
+
+    def fetch(self, rows: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
+        """Return what is there already."""
+        return rows
+
+    def distribution(self, tensor: Any) -> NDArray[np.int64]:
+        """Return how many elements are in each bin of a heat map."""
+        return np.histogram(self._host(tensor).astype(np.float32), BINS, RANGE)[0]
+
+
+def measure(array: NDArray[Any], statistics: Sequence[str], eps: float) -> tuple[float, ...]:
+    """Return the named statistics, NaN where the array is empty or holds no numbers. Sums are in float64."""
+    if array.size == 0 or array.dtype.kind not in "biufc":
+        return (math.nan,) * len(statistics)
+    real = np.abs(array) if array.dtype.kind == "c" else array
+    with np.errstate(all="ignore"):
+        found = _numbers(real.reshape(-1), eps)
+    found["id"] = math.nan if array.ndim else float(real)
+    return tuple(found[name] for name in statistics)
+
+
+def _numbers(flat: NDArray[Any], eps: float) -> dict[str, float]:
+    count = flat.size
+    least_normal = float(np.finfo(flat.dtype).smallest_normal) if flat.dtype.kind == "f" else 0.0
+    total = squares = 0.0
+    zeros = nans = subnormals = 0
+    for start in range(0, count, _PART):
+        part = flat[start : start + _PART].astype(np.float64)
+        size = np.abs(part)
+        total += float(part.sum())
+        squares += float(np.dot(part, part))
+        zeros += int(np.count_nonzero(size < eps))
+        nans += int(np.count_nonzero(np.isnan(part)))
+        subnormals += int(np.count_nonzero((size > 0) & (size < least_normal)))
+    norm = math.sqrt(squares)
+    return {
+        "norm": norm,
+        "rms": norm / math.sqrt(count),
+        "min": float(flat.min()),
+        "max": float(flat.max()),
+        "mean": total / count,
+        "zeros": zeros / count,
+        "nans": float(nans),
+        "subnormals": subnormals / count,
+    }

@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.unread.effects import RECEIVED
+from msprobe_hooks.dump.effects import RECEIVED
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.monitor.watch import config
 from msprobe_hooks.extensions.monitor.watch.batched_statistics import parts_of, scratch, total_of
-from msprobe_hooks.extensions.monitor.watch.error_log import Errors
 from msprobe_hooks.extensions.monitor.watch.parameters import Weight
-from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection
+from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection, Errors
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
 from msprobe_hooks.torch.statistics import local_part

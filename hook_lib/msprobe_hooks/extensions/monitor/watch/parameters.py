@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from msprobe_hooks.extensions.monitor.watch.config import Plan
-from msprobe_hooks.extensions.monitor.watch.first_steps import is_targeted
-from msprobe_hooks.extensions.monitor.watch.live_objects import are_hidden
-from msprobe_hooks.extensions.monitor.watch.msprobe_names import msprobe_short_names
+from msprobe_hooks.extensions.monitor.watch.first_steps import is_targeted, msprobe_short_names
 from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection
 from msprobe_hooks.messages import listed
+
+_UNSEEN = " (optimizers created before gc.freeze() are not seen, and may have them)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,9 +138,6 @@ class OptimizerStepObserver:
             self._collection.measure("other", chunk, [name for name, _ in named], [one for _, one in named])
 
 
-_UNSEEN = " (optimizers created before gc.freeze() are not seen, and may have them)"
-
-
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """Parameters by what becomes of them.
@@ -193,9 +191,24 @@ def parameters_with(
         frozen=frozen,
         forgotten=[one for one in rest if one not in of_others],
         of_others=[one for one in rest if one in of_others],
-        are_optimizers_hidden=are_hidden(),
+        are_optimizers_hidden=_are_hidden(),
     )
 
 
 def _named(weights: Iterable[Weight]) -> str:
     return listed(f"{one.chunk}:{one.name}" if one.chunk else one.name for one in weights)
+
+
+def living(kind: type | tuple[type, ...]) -> list[Any]:
+    """Return all objects of a class, or of one of several.
+
+    Garbage goes first: an optimizer that was replaced by another does not count. An object's own word for its class,
+    as a proxy's or a lazy module's, is not asked for, since that may run its code.
+    """
+    gc.collect()
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+
+
+def _are_hidden() -> bool:
+    """Return whether some objects of this process cannot be listed, as `gc.freeze` has it."""
+    return gc.get_freeze_count() > 0

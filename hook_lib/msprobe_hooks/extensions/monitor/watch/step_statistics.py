@@ -1,4 +1,4 @@
-"""Statistics of a step: activations and their gradients, in and out of a model's modules (cells).
+"""Statistics of a step: activations and their gradients, in and out of a model's modules; errors are reported once.
 
 Hooks are on the modules of one model only, and nothing is put between the tensors: gradients are read off the autograd
 graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would show it.
@@ -6,6 +6,7 @@ graph, where what a module contributes to its input's gradient leaves it, as a f
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -18,15 +19,22 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from msprobe_hooks.extensions.monitor.series.writer import Row
 from msprobe_hooks.extensions.monitor.watch.config import selected
-from msprobe_hooks.extensions.monitor.watch.error_log import Errors
-from msprobe_hooks.recording.backward import Emit, Inputs, Listener, tensors_in
-from msprobe_hooks.recording.backward_passes import BackwardPasses, Engine
-from msprobe_hooks.recording.uncopied_hooks import uncopied
+from msprobe_hooks.recording.backward import BackwardPasses, Emit, Engine, Inputs, Listener, tensors_in
+from msprobe_hooks.recording.interposition import uncopied
+from msprobe_hooks.recording.safety_net import SafetyNet
+from msprobe_hooks.recording.summary import described
 
 #: Task, pipeline chunk, name and micro step: what has one row in a step.
 Place: TypeAlias = "tuple[str, int, str, int | None]"
 #: Numbers, or what the meter that gave them makes them of when they are fetched.
 Values: TypeAlias = Any
+
+#: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
+#: is meant (``tensor`` or ``tuple[n]:i``), or None for every tensor.
+Fields: TypeAlias = "Mapping[str, str | None]"
+Named: TypeAlias = "list[tuple[str, Any]]"
+
+_log = logging.getLogger("msprobe_hooks")
 
 
 class Meter(Protocol):
@@ -134,12 +142,6 @@ def combined(statistic: str, values: Sequence[float]) -> float:
     if statistic in ("min", "max"):
         return (min if statistic == "min" else max)(values)
     return sum(values) if statistic in ("norm", "nans") else sum(values) / len(values)
-
-
-#: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
-#: is meant (``tensor`` or ``tuple[n]:i``), or None for every tensor.
-Fields: TypeAlias = "Mapping[str, str | None]"
-Named: TypeAlias = "list[tuple[str, Any]]"
 
 
 class Modules(ABC):
@@ -345,3 +347,22 @@ def _arguments(output: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 def _ignored() -> None:
     """Do nothing where a further backward pass goes through a call: the first is reported."""
+
+
+class Errors(Counter[str]):
+    """Number of failures of monitoring, by what could not be monitored."""
+
+    def note(self, where: str, error: BaseException) -> None:
+        """Count what went wrong, and log it the first time."""
+        self[where] += 1
+        if self[where] == 1:
+            _log.warning("not monitored: %s: %s", where, described(error))
+
+    def kept_from(self, where: str) -> SafetyNet:
+        """Return a context, to be entered any number of times, that exceptions do not leave: they are noted."""
+        return SafetyNet(self.note, where)
+
+    def log_counts(self) -> None:
+        """Report how often each came."""
+        for where, count in self.items():
+            _log.warning("not monitored (%d x): %s", count, where)

@@ -16,7 +16,7 @@ from msprobe_hooks.extensions.monitor.rules import Detector, make_rule
 from msprobe_hooks.extensions.monitor.series.anomalies import Alert
 from msprobe_hooks.extensions.monitor.series.tables import Row, Watched
 from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection
-from msprobe_hooks.recording.uncopied_hooks import uncopied
+from msprobe_hooks.recording.interposition import uncopied
 
 STRUCTURE_FILE = "module_struct.json"
 STACK_FILE = "stack_info.csv"

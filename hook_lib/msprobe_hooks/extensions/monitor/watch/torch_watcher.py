@@ -1,4 +1,4 @@
-"""A training of PyTorch that is watched: its optimizer, the hooks on its modules, gradients before they are reduced."""
+"""A training of PyTorch that is watched: its optimizer, the hooks on its modules, gradients before they are summed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ from torch.optim import Optimizer
 
 from msprobe_hooks.extensions.monitor.watch.batched_statistics import Meter
 from msprobe_hooks.extensions.monitor.watch.config import Plan
-from msprobe_hooks.extensions.monitor.watch.live_objects import living
-from msprobe_hooks.extensions.monitor.watch.optimizers import OptimizerState, StepHooks
-from msprobe_hooks.extensions.monitor.watch.parameters import Parameters, Weight, measure
-from msprobe_hooks.extensions.monitor.watch.sharding import is_distributed_tensor, listen
+from msprobe_hooks.extensions.monitor.watch.optimizers import Collectives, OptimizerState, StepHooks
+from msprobe_hooks.extensions.monitor.watch.parameters import Parameters, Weight, living, measure
 from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection, Fields, Modules
 from msprobe_hooks.extensions.monitor.watch.watcher import Observer, Watcher
 from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.gradients import TorchEngine, is_recomputed
+from msprobe_hooks.torch.modules import UnscriptedHooks
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
+
+_log = logging.getLogger("msprobe_hooks")
+
+#: Takes what FSDP2 keeps of parameters, of which ``sharded_param`` is the model's, and gradients of this process.
+Listener = Callable[["list[Any]", "list[Tensor]"], None]
 
 
 class UnreducedGradients:
@@ -107,7 +111,7 @@ class UnreducedGradients:
             self._first_calls.remove()
 
     def _listen(self, weights: Sequence[Weight]) -> Callable[[], None]:
-        self._shards = {id(one.parameter): one for one in weights if is_distributed_tensor(one.parameter)}
+        self._shards = {id(one.parameter): one for one in weights if _is_distributed_tensor(one.parameter)}
         self._reduced_in_shards: set[Weight] = set()
         if not self._shards:
             return lambda: None
@@ -162,9 +166,6 @@ def _call(arrival: weakref.ref[Callable[..., None]], *_: object) -> None:
     arrive = arrival()
     if arrive is not None:
         arrive()
-
-
-_log = logging.getLogger("msprobe_hooks")
 
 
 class TorchModules(Modules):
@@ -245,7 +246,6 @@ class TorchWatcher(Watcher):
         if not dist.is_available():
             _log.warning("collectives are not monitored: this build of torch has no torch.distributed")
             return None
-        from msprobe_hooks.extensions.monitor.watch.optimizers import Collectives
 
         return Collectives(self.collection, plan.collectives)
 
@@ -266,3 +266,47 @@ class TorchWatcher(Watcher):
     def _remove_observers(self) -> None:
         super()._remove_observers()
         self._unscripted = None
+
+
+class _Reduction:
+    """The function that reduces gradients: one interposition, whatever number of trainings are watched."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._interposed: Interposition | None = None
+
+    def listen(self, listener: Listener) -> None:
+        if self._interposed is None:
+            from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_reduce
+
+            self._interposed = Interposition(foreach_reduce, self._reduce)
+        self._listeners.append(listener)
+
+    def leave(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        if not self._listeners and self._interposed is not None:
+            self._interposed.remove()
+            self._interposed = None
+
+    def _reduce(self, reduce: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        for listener in list(self._listeners):
+            listener(*args[:2])
+        return reduce(*args, **kwargs)
+
+
+_reduction = _Reduction()
+
+
+def listen(listener: Listener) -> Callable[[], None]:
+    """Register a function to call before each reduction; return what ends that.
+
+    Raises ImportError, or TypeError, where this torch reduces in another way.
+    """
+    _reduction.listen(listener)
+    return lambda: _reduction.leave(listener)
+
+
+def _is_distributed_tensor(parameter: Tensor) -> bool:
+    """Return whether this process holds a part of a tensor."""
+    return hasattr(parameter, "_local_tensor")

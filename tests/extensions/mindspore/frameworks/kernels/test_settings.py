@@ -9,23 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.dumps.static_graphs import GraphFolder
+from tests.support.dumps.static_graphs import GraphFolder, drawn, narrow, wide
 from tests.support.runs import Checked
 
 Array = NDArray[Any]
 Run = Callable[..., Checked]
-
-
-def drawn(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def wide(x: Array) -> Array:
-    return x.astype(np.float64)
-
-
-def narrow(x: Array) -> Array:
-    return np.asarray(x, np.float32)
 
 
 def tell(graph: GraphFolder, *statements: str) -> None:

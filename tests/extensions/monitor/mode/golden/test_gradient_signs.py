@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pytest_msprobe.extensions.monitor.policy import load_policy
+from pytest_msprobe.extensions.monitor.judging import load_policy
 from pytest_msprobe.extensions.monitor.series_results import MonitorSkip
 from tests.support.dumps.probed import write_probe
 from tests.support.dumps.watched import norm, write_norms

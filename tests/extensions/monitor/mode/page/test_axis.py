@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.monitor.page.axis import Binning, make_axis
+from pytest_msprobe.extensions.monitor.page.build import Binning, make_axis
 
 STEPS = st.sets(st.integers(0, 10_000), min_size=1, max_size=60).map(lambda steps: np.array(sorted(steps)))
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step_time
 from msprobe_hooks.extensions.monitor.series.reader import Run
-from msprobe_hooks.extensions.monitor.series.step_times import StepTime, append_step_time
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared
 from pytest_msprobe.extensions.monitor.page.build import Curves, Finding, RankRuns, WatchedPage, build_page
 from tests.support.dumps.watched import norm, write_norms

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.monitor.golden.paired_series import Twins
+from pytest_msprobe.extensions.monitor.golden.series_tolerance import Twins
 from pytest_msprobe.extensions.monitor.page import build
-from pytest_msprobe.extensions.monitor.page.axis import Binning, make_axis
+from pytest_msprobe.extensions.monitor.page.build import Binning, make_axis
 
 STEPS = np.array([0])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -10,23 +10,17 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pytest
 
+from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step_time
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
-from msprobe_hooks.extensions.monitor.series.step_times import StepTime, append_step_time
 from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
 from pytest_msprobe.extensions.monitor.page.html import write_html
-from tests.support.browser.chromium import click, open_browser, texts, until
+from tests.support.browser.chromium import click, texts, until
 from tests.support.dumps.watched import norm, write_norms
 
 LAYERS = 5
 FINDING = Finding(0, norm("layers.2.weight"), 7, "fail", "drift", "apart by 0.1")
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
 
 
 def norms(scale: float = 1.0, steps: int = 20) -> dict[SeriesKey, Sequence[float]]:

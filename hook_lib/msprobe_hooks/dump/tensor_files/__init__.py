@@ -1,1 +1,0 @@
-"""Files that hold tensors: .npy, torch.save archives, compressed copies."""

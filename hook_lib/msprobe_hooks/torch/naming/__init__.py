@@ -1,1 +1,0 @@
-"""The name that a call has in the source that made it."""

@@ -1,1 +1,0 @@
-"""Graphs as pages show them: modules as nested blocks, with the data flow between them."""

@@ -1,1 +1,0 @@
-"""MindTorch (MSAdapter before): torch's functions, computed by MindSpore."""
