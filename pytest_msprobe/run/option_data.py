@@ -19,7 +19,7 @@ from pytest_msprobe.run.option_groups import option_group
 FILE = "options.json"
 PACKAGE = Path(__file__).parents[1]
 
-#: The ``name`` and ``help`` of an option or setting; ``group``, ``metavar``, ``repeat`` and ``kind`` where it has them.
+#: The ``name`` and ``help`` of an option or setting; ``group``, ``metavar``, ``kind`` ... where it has them.
 Row: TypeAlias = Mapping[str, Any]
 
 
@@ -36,7 +36,7 @@ def add_rows(parser: pytest.Parser, rows: Iterable[Row], default: pytest.OptionG
     for row in rows:
         name, meaning, metavar = row["name"], row["help"], row.get("metavar")
         if not name.startswith("--"):
-            parser.addini(name, meaning, type=_ini_type(row.get("kind", "string")), default=None)
+            parser.addini(name, meaning, type=_ini_type(row.get("kind", "string")), default=row.get("default"))
             continue
         group = option_group(parser, row["group"]) if "group" in row else default
         assert group is not None

@@ -122,13 +122,16 @@ def declared_fields(options: Any) -> Iterator[tuple[Field[Any], Declared]]:
 
 def rows(options: type[Any], group: str = "") -> list[Row]:
     """Return what pytest's parser needs of what a class declares; options are in a group unless they name another."""
-    return [_row(declared, group) for _, declared in declared_fields(options) if not declared.is_shared]
+    declarations = declared_fields(options)
+    return [_row(declared, group, each.default) for each, declared in declarations if not declared.is_shared]
 
 
-def _row(declared: Declared, group: str) -> Row:
+def _row(declared: Declared, group: str, default: Any) -> Row:
     row: dict[str, Any] = {"name": declared.name, "help": declared.help}
     if declared.is_setting:
-        return row | ({} if declared.kind == "string" else {"kind": declared.kind})
+        row |= {} if declared.kind == "string" else {"kind": declared.kind}
+        # Of any other value pytest says whether it is set.
+        return row | ({"default": True} if declared.kind == "bool" and default else {})
     group = declared.group or group
     row |= {"group": group} if group else {}
     row |= {} if declared.metavar is None else {"metavar": declared.metavar}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -246,7 +246,7 @@ def _save_options(config: pytest.Config, folder: Path, option: str) -> SaveOptio
     """
     from pytest_msprobe.storage.limits import SaveOptions, parse_limits
 
-    if find_spec("safetensors") is None:
+    if importlib.util.find_spec("safetensors") is None:
         raise OptionError(f"{option} needs safetensors", remedy="pip install 'pytest-msprobe[cases]'")
     try:
         return SaveOptions(folder, *parse_limits(read_field(config, _Declared, "save_limit")))
