@@ -107,7 +107,7 @@ def test_it_may_crash_the_process_in_which_it_runs(pytester: pytest.Pytester, wa
 
 @pytest.mark.slow
 def test_it_may_hang_in_native_code(pytester: pytest.Pytester) -> None:
-    result = run(pytester, TESTS + HANGING, "--msprobe-timeout=5")
+    result = run(pytester, TESTS + HANGING, "--msprobe-timeout=10")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*: timeout: hung in native code*", "*test_hang.forward failed (timeout)*"])
 

@@ -87,9 +87,9 @@ def test_a_child_that_hangs_in_native_code_is_ended_and_replaced(
 ) -> None:
     write_dump(records)
     make_device(HANG)
-    checked = check(*ISOLATED, "--msprobe-timeout=2", apart=True)
+    checked = check(*ISOLATED, "--msprobe-timeout=10", apart=True)
     assert checked.wrong == {BAD}
-    assert "hung in native code; its process was killed after 4 s" in checked.cases[BAD].text
+    assert "hung in native code; its process was killed after 15 s" in checked.cases[BAD].text
 
 
 @WAYS
@@ -305,7 +305,7 @@ def test_a_device_that_kills_who_starts_it_ends_the_run(
 def test_exitfirst_ends_a_run_at_a_crash(write_dump: Write, records: Json, check: Any, make_device: MakeDevice) -> None:
     many = {name.replace(".0.", f".{i}."): body for i in range(20) for name, body in records.items()}
     write_dump(many)
-    make_device("if record == 'Functional.softmax.0.forward': os._exit(1)\nimport time; time.sleep(0.05)")
+    make_device("if record == 'Functional.softmax.0.forward': os._exit(1)\nimport time; time.sleep(0.25)")
     arguments = ("--msprobe-dump=dump.json", "--msprobe-device=faulty", "-x")
     assert list(check(*arguments, "--msprobe-isolate", apart=True).cases) == ["Functional.softmax.0.forward"]
     spread = check(*arguments, "-n1", apart=True)
@@ -322,7 +322,7 @@ def marked(mark: str) -> Iterator[int]:
             continue
 
 
-def wait_until(done: Callable[[], bool], seconds: float = 60) -> bool:
+def wait_until(done: Callable[[], bool], seconds: float = 300) -> bool:
     give_up = time.monotonic() + seconds
     while not done():
         if time.monotonic() > give_up:

@@ -12,7 +12,9 @@ Write = Callable[..., Path]
 Json = dict[str, Any]
 
 HANGING = "Torch.index_select.0.forward"
-SAID = "not finished after 3 s, the limit of --msprobe-timeout"
+# The limit of the record that hangs is that of the others too, which take long on a busy machine.
+LIMITED = ("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=10")
+SAID = "not finished after 10 s, the limit of --msprobe-timeout"
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "two workers"])
@@ -21,7 +23,7 @@ def test_a_record_that_hangs_in_python_is_one_failure_and_the_run_goes_on(
 ) -> None:
     write_dump(records)
     make_device(f"while record == {HANGING!r}: pass")
-    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", *workers, apart=True)
+    checked = check(*LIMITED, *workers, apart=True)
     assert checked.outcomes == dict.fromkeys(records, "passed") | {HANGING: "failed"}
     assert SAID in checked.cases[HANGING].text
     assert checked.cases[HANGING].properties["msprobe.breakdown"] == "timeout"
@@ -40,7 +42,7 @@ while record == {HANGING!r}:
         pass
 """
     )
-    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", apart=True)
+    checked = check(*LIMITED, apart=True)
     assert checked.wrong == {HANGING}
     assert SAID in checked.cases[HANGING].text
 
@@ -50,7 +52,7 @@ def test_the_backward_of_a_forward_that_hangs_is_not_tried(
 ) -> None:
     write_dump(records)
     make_device("while record == 'Functional.softmax.0.forward': pass")
-    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", apart=True)
+    checked = check(*LIMITED, apart=True)
     assert checked.wrong == {"Functional.softmax.0.forward"}
     assert checked.outcomes["Functional.softmax.0.backward"] == "skipped"
 
@@ -69,10 +71,10 @@ if record == {HANGING!r}:
     libc.sleep(60)
 """
     )
-    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", "-n1", apart=True)
+    checked = check(*LIMITED, "-n1", apart=True)
     checked.result.assert_outcomes(passed=len(records) - 1, failed=1)
     assert f"{HANGING} failed" in checked.output
-    assert "hung in native code; its process was killed after 6 s" in checked.output
+    assert "hung in native code; its process was killed after 15 s" in checked.output
     assert "conftest.py" in checked.cases[HANGING].text
     assert "_pytest" not in checked.cases[HANGING].text
 
@@ -85,9 +87,9 @@ def test_a_device_that_hangs_after_an_item_has_a_limit_too(
     make_device(
         f"import time\nif record == 'probe': time.sleep(60)\nif record == {first!r}: raise RuntimeError('gone')"
     )
-    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", apart=True)
+    checked = check(*LIMITED, apart=True)
     assert checked.wrong == {first}
-    assert "no longer works: DeadlineExceededError: not finished after 3 s" in checked.cases[first].text
+    assert "no longer works: DeadlineExceededError: not finished after 10 s" in checked.cases[first].text
 
 
 def test_nothing_is_limited_unless_asked(

@@ -123,7 +123,7 @@ def test_a_graph_shows_what_calls_show_and_a_backend_without_the_kernel_is_one_c
     reported = {"MS_DEV_SAVE_GRAPHS": "2", "MS_DEV_SAVE_GRAPHS_PATH": str(tmp_path / "graphs")}
     command = [sys.executable, "-m", "tests.corpus.mindspore_cells", str(tmp_path / "dump")]
     ran = subprocess.run(
-        command, cwd=ROOT, env=os.environ | reported, check=False, capture_output=True, text=True, timeout=240
+        command, cwd=ROOT, env=os.environ | reported, check=False, capture_output=True, text=True, timeout=600
     )
     last = ran.stderr.strip().splitlines()[-1]
     assert last.startswith(

@@ -89,7 +89,7 @@ def program() -> Program:
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tests.corpus.mindspore_graph", *map(str, words)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
     return run
 

@@ -37,7 +37,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Dumped:
         if not folder.exists():
             program = [sys.executable, "-m", "tests.corpus.two_frameworks.in_graph_mode"]
             command = [*program, network, str(folder), fault, str(steps)]
-            subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=240, env=os.environ)
+            subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600, env=os.environ)
         return folder
 
     return dump

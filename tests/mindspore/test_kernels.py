@@ -31,7 +31,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Dumped:
     def dump(name: str) -> Path:
         if not (home / name).exists():
             command = [sys.executable, "-m", "tests.corpus.mindspore_kernels", name, str(home / name)]
-            subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=240, env=os.environ)
+            subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600, env=os.environ)
         return home / name
 
     return dump

@@ -82,11 +82,15 @@ import torch.distributed as dist
 
 rank, folder, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 torch.npu.set_device(rank)
-dist.init_process_group("hccl", init_method=f"file://{folder}/store", rank=rank, world_size=count)
+store = dist.FileStore(f"{folder}/store", count)
+dist.init_process_group("hccl", store=store, rank=rank, world_size=count)
 ones = torch.ones(3, device="npu")
 dist.all_reduce(ones)
+first = f"/proc/{store.get('first').decode()}" if rank else store.set("first", str(os.getpid()))
 if rank == 1:
-    os._exit(0) if os.environ["PEER"] == "ends" else time.sleep(15)
+    while os.environ["PEER"] == "sleeps" and os.path.exists(first):
+        time.sleep(0.1)
+    os._exit(0)
 if os.environ["PEER"] == "calls another":
     ones = ones[:2]
 dist.all_reduce(ones)
@@ -95,17 +99,17 @@ torch.npu.synchronize()
 
 
 @pytest.mark.parametrize(
-    ("peer", "expected"),
+    ("peer", "seconds", "expected"),
     [
-        ("ends", r"EI0002: .* remote rank \[1\].*Heartbeat Lost Occurred"),
-        ("sleeps", r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed"),
+        ("ends", "300", r"EI0002: .* remote rank \[1\].*Heartbeat Lost Occurred"),
+        ("sleeps", "10", r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed"),
     ],
     ids=["ends", "sleeps"],
 )
 def test_a_rank_whose_peer_does_not_come_ends_with_the_error_of_hccl(
-    peer: str, expected: str, pytester: pytest.Pytester
+    peer: str, seconds: str, expected: str, pytester: pytest.Pytester
 ) -> None:
-    (status, errors), _ = run_ranks(WAITING, 2, pytester.path, PEER=peer, HCCL_EXEC_TIMEOUT="2")
+    (status, errors), _ = run_ranks(WAITING, 2, pytester.path, PEER=peer, HCCL_EXEC_TIMEOUT=seconds)
     assert status != 0
     assert re.search(expected, errors)
     assert "error code is 507048" in errors

@@ -83,7 +83,7 @@ def test_the_command_that_runs_the_item_again_explores_again(exploring: Any) -> 
 
 
 def test_exploring_ends_before_the_item_s_time_does(exploring: Any) -> None:
-    checked = exploring("--msprobe-timeout=3", "--msprobe-explore=1000000", "-k", "linear.0.forward", body="")
+    checked = exploring("--msprobe-timeout=10", "--msprobe-explore=1000000", "-k", "linear.0.forward", body="")
     assert checked.exit_code == 0, checked.output
 
 

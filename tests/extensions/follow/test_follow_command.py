@@ -129,7 +129,7 @@ def test_ctrl_c_in_the_middle_of_a_step_leaves_it_whole(tmp_path):
     while not (tmp_path / ".follow" / "pytest.txt").exists():
         assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
-    reported, _ = process.communicate(timeout=60)
+    reported, _ = process.communicate(timeout=600)
     assert process.returncode == 0
     assert "stopped: Ctrl-C" in reported
     assert sorted(step.parent.iterdir()) == before

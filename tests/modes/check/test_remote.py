@@ -114,7 +114,7 @@ def test_a_slow_link_costs_the_same_and_hides_no_failure(
     run: Callable[..., Checked], pytester: pytest.Pytester
 ) -> None:
     judged = run(
-        *with_baseline(pytester, "timeout=3"), "--msprobe-timeout=2", here="noise 100000", elsewhere="sleep 600"
+        *with_baseline(pytester, "timeout=12"), "--msprobe-timeout=10", here="noise 100000", elsewhere="sleep 600"
     )
     assert judged.wrong == {LINEAR}
     assert "judged by the same-dtype CPU result, as the link to this machine gave no answer" in judged.output

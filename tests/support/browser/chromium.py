@@ -67,4 +67,4 @@ def until(browser: Any, condition: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
     from selenium.webdriver.support.wait import WebDriverWait
 
-    WebDriverWait(browser, 10).until(lambda _: condition())
+    WebDriverWait(browser, 300).until(lambda _: condition())

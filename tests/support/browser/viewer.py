@@ -23,7 +23,7 @@ _NOBODY = 65534
 # The plugin checks nothing where root runs it. This user may still read an interpreter in root's home.
 _AS_NOBODY = f"""setpriv --reuid={_NOBODY} --regid={_NOBODY} --clear-groups
     --inh-caps=+dac_override --ambient-caps=+dac_override""".split()
-_PATIENCE = 60
+_PATIENCE = 300
 
 
 @dataclass(frozen=True)
