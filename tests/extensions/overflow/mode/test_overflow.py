@@ -13,6 +13,7 @@ import pytest
 
 from msprobe_hooks.extensions.overflow.anomalies.anomaly import LEVELS
 from pytest_msprobe.extensions.overflow import options
+from tests.support.dumps.dump_files import three_calls
 from tests.support.dumps.static_graphs import GraphFolder, dense_step
 
 Check = Callable[..., Any]
@@ -329,3 +330,11 @@ def test_kernels_of_a_static_graph_are_refused(pytester: pytest.Pytester, tmp_pa
 
 def test_levels_are_the_same_for_options_and_anomalies() -> None:
     assert options.LEVELS == LEVELS
+
+
+def test_what_is_about_checks_is_refused(pytester: pytest.Pytester, write_dump: Any) -> None:
+    write_dump(three_calls())
+    result = pytester.runpytest_inprocess("--msprobe-overflow=dump.json", "--msprobe-repeat=3")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    expected = "ERROR: --msprobe-repeat does not work with --msprobe-overflow; remove --msprobe-repeat"
+    assert result.stderr.str().strip() == expected
