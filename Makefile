@@ -72,7 +72,8 @@ test-sample: compiled $(VENV)/installed
 	$(MAKE) test-lowest LOWEST="$(call sample,lowest)"
 
 # What a change seldom breaks alone: slow tests that are like those of `make test-slow`, each variant and each neighbour,
-# and fast ones again on another processor, by pytest's own path and with the lowest versions. It takes about an hour.
+# and fast ones again on another processor, by pytest's own path and with the lowest versions: about an hour. The core's
+# tests without each extension take minutes for each, and some hours in all.
 nightly: compiled $(EVERYTHING)
 	$(BIN)/pytest -n 2 -m nightly
 	$(MAKE) test-plain-cpu test-fast-path-off test-lowest

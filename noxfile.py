@@ -53,6 +53,9 @@ SHORT = [
 # The same, and what runs pytest and xdist.
 TESTS = [
     *SHORT,
+    "tests/extensions/explore/test_drawn_inputs.py",
+    "tests/extensions/live_checks/test_live_fixture.py",
+    "tests/extensions/monitor/test_monitoring_fixture.py",
     "tests/fixtures",
     "tests/run/test_collection.py",
     "tests/run/test_hooks.py",

@@ -20,11 +20,16 @@ PACKAGES = {"pytest_msprobe": REPOSITORY / "pytest_msprobe", "msprobe_hooks": RE
 EXTENSIONS = sorted(
     {init.parent.name for package in PACKAGES.values() for init in (package / "extensions").glob("*/__init__.py")}
 )
-#: Tests of the core. The others are those of one extension, in tests/extensions, or of the whole tree.
+#: Tests of the core.
 CORE = (
     "tests/commands", "tests/containment", "tests/devices", "tests/engine", "tests/fixtures", "tests/hooks",
     "tests/journal", "tests/modes", "tests/python_api", "tests/reports", "tests/results", "tests/run",
     "tests/standards", "tests/storage",
+)  # fmt: skip
+#: What tests share, and tests of an extension or of the whole tree.
+OTHERS = (
+    "tests/corpus", "tests/data", "tests/docs", "tests/examples", "tests/extensions", "tests/mindspore", "tests/npu",
+    "tests/robustness", "tests/support",
 )  # fmt: skip
 
 #: Takes extensions out of a copy, and returns the copy.
@@ -70,6 +75,17 @@ def test_an_extension_imports_at_most_one_other_and_says_which(extension: str) -
     needed = needs(extension)
     assert len(needed) <= 1
     assert {extension_of(imported) for imported in others} <= needed, sorted(others)
+
+
+def test_each_folder_of_tests_is_the_cores_or_not() -> None:
+    folders = {f"tests/{path.name}" for path in (REPOSITORY / "tests").glob("[a-z]*") if path.is_dir()}
+    assert folders == {*CORE, *OTHERS}
+
+
+@pytest.mark.parametrize("folder", CORE)
+def test_tests_of_the_core_import_no_extension(folder: str) -> None:
+    imports = re.compile(r"^\s*(?:from|import) \w+\.extensions\.", re.MULTILINE)
+    assert [str(path) for path in (REPOSITORY / folder).rglob("*.py") if imports.search(path.read_text())] == []
 
 
 @pytest.fixture(scope="module")

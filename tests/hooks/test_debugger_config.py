@@ -30,16 +30,6 @@ def test_the_configuration_of_a_debugger_is_read_under_msprobes_names(tmp_path, 
     assert debugger._instance.service.config is config
 
 
-def test_a_gradient_probe_has_a_configuration_too(tmp_path, debugger):
-    debug = debugger(dump_path=tmp_path / "d", task="grad_probe")
-    debug.config.dump_path = tmp_path / "e"
-    assert (debug.config.dump_path, debug.config.task, debug.service.current_iter) == (
-        str(tmp_path / "e"),
-        "grad_probe",
-        0,
-    )
-
-
 def test_only_the_folder_of_a_configuration_can_be_set(tmp_path, debugger):
     config = debugger(dump_path=tmp_path / "d").config
     with pytest.raises(AttributeError, match="level"):

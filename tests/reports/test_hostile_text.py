@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.reports.text import code_block, code_span, printable
+from tests.support.dumps.escapes import ESCAPES, escaping_records, shapeless
 
 Write = Callable[..., Path]
 
@@ -138,42 +139,25 @@ def test_printable_text_can_be_written_as_xml(text: str) -> None:
     assert (ET.fromstring(ET.tostring(element, encoding="utf-8")).text or "") == printable(text)
 
 
-_ESCAPES = "\x1b]0;pwned\x07\x1b[31m\u202e\x00\r"
-
-
-def _shapeless(output: str) -> set[str]:
-    return {char for char in output if not char.isprintable() and char not in "\n\t"}
-
-
 @pytest.fixture
-def escaping(write_dump: Write, records: dict[str, Any]) -> dict[str, Any]:
-    """Return records of which one has a name, one a value and one a tensor's type that a terminal would obey."""
-    softmax = records["Functional.softmax.0.forward"]
-    (tensor,) = softmax["input_args"]
-    return {
-        f"Torch.{_ESCAPES}.0.forward": softmax,
-        "Functional.softmax.1.forward": softmax | {"input_kwargs": {"dim": {"type": _ESCAPES, "value": 1}}},
-        "Functional.softmax.2.forward": softmax | {"input_args": [tensor | {"dtype": _ESCAPES}]},
-        "Functional.softmax.3.forward": softmax | {"input_args": {_ESCAPES: 1}},
-        "Functional.softmax.4.forward": softmax | {"input_kwargs": {_ESCAPES: 1}},
-        "Functional.softmax.5.forward": softmax | {"exception": _ESCAPES},
-        "Functional.softmax.6.forward": softmax | {"output": [tensor | {"Max": "Infinity", "dtype": _ESCAPES}]},
-    }
+def escaping(records: dict[str, Any]) -> dict[str, Any]:
+    """Return records that a terminal would obey."""
+    return escaping_records(records["Functional.softmax.0.forward"])
 
 
-@pytest.mark.parametrize("mode", ["dump", "overflow", "compare"])
+@pytest.mark.parametrize("mode", ["dump", "compare"])
 def test_a_terminal_gets_no_character_that_it_would_obey(
     escaping: dict[str, Any], write_dump: Write, pytester: pytest.Pytester, mode: str
 ) -> None:
     words = [f"--msprobe-{mode}={write_dump(escaping)}"]
     if mode == "compare":
         for record in escaping.values():
-            record["output"] = [{"type": _ESCAPES, "value": _ESCAPES}]
+            record["output"] = [{"type": ESCAPES, "value": ESCAPES}]
         words.append(f"--msprobe-golden={write_dump(escaping, 'golden')}")
-    elif mode == "dump":
+    else:
         words.append("--msprobe-device=sim")
     result = pytester.runpytest_inprocess(*words, "-v", "-rA")
-    assert _shapeless(result.stdout.str() + result.stderr.str()) == set()
+    assert shapeless(result.stdout.str() + result.stderr.str()) == set()
     assert r"Torch.\x1b]0;pwned" in result.stdout.str()
 
 
@@ -189,8 +173,8 @@ def test_a_record_whose_name_has_no_shape_is_chosen_by_the_id_that_is_shown(
 def test_a_usage_error_and_a_commands_error_show_no_character_that_a_terminal_would_obey(
     pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (pytester.path / "dump.json").write_text(json.dumps({"data": {}, "task": [_ESCAPES]}))
-    assert _shapeless(pytester.runpytest_inprocess("--msprobe-dump=dump.json").stderr.str()) == set()
+    (pytester.path / "dump.json").write_text(json.dumps({"data": {}, "task": [ESCAPES]}))
+    assert shapeless(pytester.runpytest_inprocess("--msprobe-dump=dump.json").stderr.str()) == set()
     capsys.readouterr()
-    assert main(["report", f"{_ESCAPES[:-2]}.jsonl"]) == 2
-    assert _shapeless(capsys.readouterr().err) == set()
+    assert main(["report", f"{ESCAPES[:-2]}.jsonl"]) == 2
+    assert shapeless(capsys.readouterr().err) == set()

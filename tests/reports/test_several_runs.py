@@ -101,20 +101,6 @@ def test_shards_are_reported_as_one_run_and_what_is_missing_or_doubled_is_said(
     assert "* Outcomes: 2 passed" in lines
 
 
-def test_a_trend_takes_the_shards_of_a_run_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = [
-        write_journal(
-            tmp_path / f"{day}-{shard[0]}.jsonl",
-            make_judged(f"Torch.{name}.0.forward", "pass", margin),
-            header=msgspec.structs.replace(HEADER, shard=shard, began=f"2026-11-0{day}T10:00:00+00:00"),
-        )
-        for day, margin in ((1, 0.1), (2, 0.4))
-        for shard, name in (("1/2", "mul"), ("2/2", "add"))
-    ]
-    text = report(capsys, "--trend", *paths)
-    assert text.startswith("msprobe trend: 2 runs, 2 APIs; in the last run 2 worse")
-
-
 def test_what_was_skipped_in_every_run_is_in_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [
         write_journal(tmp_path / name, skipped("Torch.no_such_api.0.forward", SkipReason.UNKNOWN_API))

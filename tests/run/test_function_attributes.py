@@ -9,45 +9,27 @@ from typing import Any
 import pytest
 
 from tests.support.dumps.dump_files import Json
+from tests.support.items import ANSWERS, assert_has_no_function
 
 Write = Callable[..., Path]
 
 CHECK = ("--msprobe-dump=dump.json", "--msprobe-device=cpu")
-EXAMPLES = Path(__file__).parents[2] / "examples"
-ANSWERS = {
-    "function": None,
-    "obj": None,
-    "module": None,
-    "cls": None,
-    "instance": None,
-    "fixturenames": [],
-    "funcargs": {},
-}
-#: By what plugins see that an item is parametrized, or that it has fixtures.
-TELLING = ("callspec", "_request", "_fixtureinfo")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         CHECK,
-        ("--msprobe-overflow=dump.json",),
         ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json"),
         ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json", "-omsprobe_compare_quick=true"),
-        (f"--msprobe-communication={EXAMPLES / 'overflow' / 'step0'}",),
-        (f"--msprobe-monitor={EXAMPLES / 'watched_training' / 'run'}", "-k", "grad"),
     ],
-    ids=["check", "overflow", "compare", "quick", "communication", "monitor"],
+    ids=["check", "compare", "quick"],
 )
 def test_items_of_each_kind_of_run_answer_as_items_without_a_function(
     pytester: pytest.Pytester, write_dump: Write, records: Json, arguments: tuple[str, ...]
 ) -> None:
     write_dump(records)
-    item: Any = pytester.inline_genitems(*arguments)[0][0]
-    assert {name: getattr(item, name) for name in ANSWERS} == ANSWERS
-    assert item.originalname == item.name
-    assert item.parent.obj is None
-    assert not any(hasattr(item, name) for name in TELLING)
+    assert_has_no_function(pytester.inline_genitems(*arguments)[0][0])
 
 
 def test_an_item_that_is_asked_is_made_no_further(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:

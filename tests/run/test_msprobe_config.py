@@ -124,6 +124,7 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(
 def test_a_run_that_is_no_check_refuses_it(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
     write_dump(records)
     (pytester.path / "config.json").write_text(json.dumps({"run_ut": {"white_list": ["softmax"]}}))
-    result = pytester.runpytest_inprocess("--msprobe-overflow=dump.json", "--msprobe-config=config.json")
+    compared = ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json")
+    result = pytester.runpytest_inprocess(*compared, "--msprobe-config=config.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--msprobe-config does not work with --msprobe-overflow; remove --msprobe-config"])
+    result.stderr.fnmatch_lines(["*--msprobe-config does not work with --msprobe-compare; remove --msprobe-config"])

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+#: Groups of the core, each with one of its options; extensions have groups of their own between them.
 JOBS = {
     "what to check": "--msprobe-dump",
     "how to check": "--msprobe-policy",
@@ -13,11 +14,6 @@ JOBS = {
     "results and reports": "--msprobe-html",
     "journal and resume": "--msprobe-resume",
     "compare": "--msprobe-compare",
-    "overflow": "--msprobe-overflow-replay",
-    "monitor": "--msprobe-golden-rerun",
-    "communication": "--msprobe-communication",
-    "environment": "--msprobe-environment",
-    "checkpoint": "--msprobe-checkpoint",
     "record": "--msprobe-record",
 }
 
@@ -25,7 +21,7 @@ JOBS = {
 def test_the_help_groups_options_by_job_in_the_order_of_the_work(pytester: pytest.Pytester) -> None:
     text = pytester.runpytest_inprocess("--help").stdout.str()
     groups = dict(re.findall(r"^msprobe: (.+):\n((?:  .*\n)+)", text, re.MULTILINE))
-    assert list(groups) == list(JOBS)
+    assert [job for job in groups if job in JOBS] == list(JOBS)
     assert [job for job, option in JOBS.items() if f"  {option}" not in groups[job]] == []
     options = re.compile(r"^  --msprobe-[\w-]+", re.MULTILINE)
     assert options.findall("".join(groups.values())) == options.findall(text)
@@ -36,5 +32,5 @@ def test_the_surface_is_small_and_no_setting_is_both_an_option_and_a_key(pyteste
     options = set(re.findall(r"^  --(msprobe-[\w-]+)", text, re.MULTILINE))
     keys = set(re.findall(r"^  (msprobe_\w+) \(", text, re.MULTILINE))
     assert len(options) <= 48
-    assert len(keys) > 10
+    assert {"msprobe_dumps", "msprobe_fuzzy", "msprobe_history"} <= keys
     assert keys.isdisjoint(option.replace("-", "_") for option in options)

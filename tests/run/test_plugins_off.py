@@ -17,6 +17,7 @@ from tests.support.terminals import on_a_terminal
 Write = Callable[..., Path]
 
 WRONG = "Functional.softmax.0.forward"
+COMPARED = ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json")
 #: What pytest can do without, whatever its version.
 OPTIONAL = tuple(name for name in default_plugins if name not in essential_plugins)
 
@@ -53,13 +54,9 @@ def test_a_wrong_record_fails_without_plugins_of_pytest(
     assert run(*without(*plugins)) == {name: "fail" if name == WRONG else "pass" for name in records}
 
 
-def test_a_search_for_overflow_ends_without_a_terminal(
-    pytester: pytest.Pytester, write_dump: Write, records: Json
-) -> None:
+def test_a_comparison_ends_without_a_terminal(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
     write_dump(records)
-    ran = pytester.runpytest_inprocess(
-        "--msprobe-overflow=dump.json", "--msprobe-journal=run.jsonl", *without("terminal")
-    )
+    ran = pytester.runpytest_inprocess(*COMPARED, "--msprobe-journal=run.jsonl", *without("terminal"))
     assert ran.ret == pytest.ExitCode.OK
     assert outcomes(pytester.path / "run.jsonl").keys() == records.keys()
 
@@ -73,7 +70,7 @@ def test_a_failing_item_on_a_terminal_is_one_failure_without_any_one_plugin_of_p
 ) -> None:
     write_dump(records)
     pytester.makeconftest(f"def pytest_runtest_call(item):\n    assert item.name != {WRONG!r}")
-    command = (sys.executable, "-m", "pytest", "--msprobe-overflow=dump.json", "--msprobe-journal=run.jsonl")
+    command = (sys.executable, "-m", "pytest", *COMPARED, "--msprobe-journal=run.jsonl")
     written = on_a_terminal(*command, *without(plugin), folder=pytester.path)
     assert "INTERNALERROR" not in written
     assert ("1 failed" in written) == (plugin != "terminal")

@@ -125,11 +125,6 @@ def test_what_is_no_shard_is_reported_with_what_is_one(pytester: pytest.Pytester
     assert f"--msprobe-shard {text!r}: expected I/N with I from 1 to N, such as 3/8" in found.errors
 
 
-def test_what_is_no_check_has_no_shards(pytester: pytest.Pytester, four_calls: Path) -> None:
-    found = check(pytester, f"--msprobe-overflow={four_calls}", "--msprobe-shard=1/2")
-    assert "--msprobe-shard does not work with --msprobe-overflow; remove --msprobe-shard" in found.errors
-
-
 def test_a_journal_goes_on_with_its_own_shard_alone(pytester: pytest.Pytester, four_calls: Path) -> None:
     dump = f"--msprobe-dump={four_calls}"
     check(pytester, dump, "--msprobe-shard=1/2", "--msprobe-journal=run.jsonl")

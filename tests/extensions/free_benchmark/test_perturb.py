@@ -13,6 +13,7 @@ import pytest
 
 from msprobe_hooks.extensions.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.commands.main import main
+from pytest_msprobe.extensions import extensions
 from pytest_msprobe.journal.journal import read_journal
 from tests.support.dumps.dump_files import three_calls
 from tests.support.runs import Checked
@@ -166,3 +167,18 @@ def test_an_unknown_perturbation_is_one_error_that_says_what_is_allowed(perturbi
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
     expected = f"ERROR: --msprobe-perturb 'fix': not one of {', '.join(PERTURBATIONS)}"
     assert checked.errors.strip() == expected
+
+
+MODES = [["--msprobe-compare=dump.json", "--msprobe-golden=."]]
+if "overflow" in extensions():
+    MODES.append(["--msprobe-overflow=dump.json"])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode[0])
+def test_other_kinds_of_run_refuse_to_perturb(pytester: pytest.Pytester, write_dump: Any, mode: list[str]) -> None:
+    write_dump(three_calls())
+    result = pytester.runpytest_inprocess(*mode, "--msprobe-perturb=add_noise")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    flag = mode[0].partition("=")[0]
+    expected = f"ERROR: --msprobe-perturb does not work with {flag}; remove --msprobe-perturb"
+    assert result.stderr.str().strip() == expected

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.commands.main import main
+from tests.support.fixtures.cases import limits, replay, save, setup
 
 
 @pytest.fixture
@@ -31,3 +32,6 @@ def shown(show: Callable[..., tuple[int, str]]) -> Callable[..., Any]:
         return json.loads(show(*words, "--json", "-")[1])
 
     return run
+
+
+__all__ = ["limits", "replay", "save", "setup"]

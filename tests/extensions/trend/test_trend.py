@@ -179,3 +179,17 @@ def test_a_small_margin_that_grew_from_nothing_comes_after_one_near_its_limit(ru
     paths = run(1, small=0.0, large=0.3), run(2, small=0.0153, large=0.9)
     trend = make_trend(whole_runs([Part(path, read_journal(path)) for path in paths]))
     assert [api.name for api in trend.apis] == ["Torch.large forward", "Torch.small forward"]
+
+
+def test_a_trend_takes_the_shards_of_a_run_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [
+        journals.write_journal(
+            tmp_path / f"{day}-{shard[0]}.jsonl",
+            journals.make_judged(f"Torch.{name}.0.forward", "pass", margin),
+            header=msgspec.structs.replace(journals.HEADER, shard=shard, began=f"2026-11-0{day}T10:00:00+00:00"),
+        )
+        for day, margin in ((1, 0.1), (2, 0.4))
+        for shard, name in (("1/2", "mul"), ("2/2", "add"))
+    ]
+    assert main(["report", "--trend", *map(str, paths)]) == 0
+    assert capsys.readouterr().out.startswith("msprobe trend: 2 runs, 2 APIs; in the last run 2 worse")

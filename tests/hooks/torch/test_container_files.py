@@ -241,10 +241,3 @@ def test_a_recording_without_the_codecs_library_is_refused_with_the_remedy(forke
     errors = forked.run(script, tmp_path).stderr
     assert "compression is 'zstd'; allowed: none, or zstd with zstandard: pip install 'pytest-msprobe[compr" in errors
     assert not (tmp_path / "d").exists()
-
-
-def test_a_recording_of_mindspore_refuses_containers(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"tensor_files is 'safetensors'; not supported with MindSpore, which writes \.npy"
-    ):
-        record(tmp_path, framework="mindspore", task="tensor", tensor_files="safetensors").__enter__()

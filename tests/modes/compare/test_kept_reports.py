@@ -12,21 +12,6 @@ from tests.support.dumps.compared import Runs
 from tests.support.dumps.dump_files import forward, tensor_around
 from tests.support.runs import run_pytest
 
-LISTENER = """
-import copy
-
-heard = []
-
-def pytest_runtest_logreport(report):
-    heard.append((report.nodeid, report.when, copy.deepcopy(vars(report))))
-
-def pytest_terminal_summary(terminalreporter, config):
-    kept = [report for name in ("", "passed", "skipped", "failed") for report in terminalreporter.stats.get(name, ())]
-    packed = [report for report in kept if type(report).__name__ == "PackedReport"]
-    by_place = {(report.nodeid, report.when): vars(report) for report in packed}
-    different = [each for *place, each in heard if by_place.get(tuple(place), each) != each]
-    print(f"packed {len(packed)} of {len(kept)}, {len(heard)} heard, different: {different}")
-"""
 ITEMS = """
 def pytest_sessionfinish(session):
     for item in session.items:
@@ -45,15 +30,6 @@ def sides(runs: Runs) -> list[Path]:
 
 def compare(pytester: pytest.Pytester, sides: list[Path], *words: str) -> pytest.RunResult:
     return run_pytest(pytester, "--msprobe-compare", str(sides[0]), "--msprobe-golden", str(sides[1]), *words)
-
-
-def test_a_report_is_at_the_end_what_plugins_heard(pytester: pytest.Pytester, sides: list[Path]) -> None:
-    pytester.makeconftest(LISTENER)
-    # pytest's own path keeps its reports as they are.
-    result = compare(pytester, sides, "-s", "-o", "msprobe_fast_path=true")
-    # The call that differs, and the last one, go through hooks of pytest.
-    result.stdout.fnmatch_lines(["*packed 204 of 210, 210 heard, different: []"])
-    result.assert_outcomes(passed=68, failed=1, skipped=1)
 
 
 def test_durations_and_reasons_are_shown_of_packed_reports(pytester: pytest.Pytester, sides: list[Path]) -> None:

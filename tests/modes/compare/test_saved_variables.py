@@ -36,8 +36,7 @@ def test_variables_that_were_saved_by_name_are_compared(
     assert names == ["loss.0.debug", "state.0.debug.h.0", "state.0.debug.h.1"]
 
 
-@pytest.mark.parametrize("mode", ["dump", "overflow"])
-def test_saved_variables_are_no_calls_to_check(pytester: pytest.Pytester, saved: tuple[Path, Path], mode: str) -> None:
-    result = pytester.runpytest_inprocess(f"--msprobe-{mode}={saved[0]}")
+def test_saved_variables_are_no_calls_to_check(pytester: pytest.Pytester, saved: tuple[Path, Path]) -> None:
+    result = pytester.runpytest_inprocess(f"--msprobe-dump={saved[0]}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *debug.json: level debug: saved variables, no calls to check; *"])

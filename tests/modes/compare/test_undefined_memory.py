@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 
 from msprobe_hooks import record
+from tests.support.dumps.grouped_products import grouped
 from tests.support.runs import run_pytest
 
 RUBBISH = (0x41, 0xC7)
@@ -90,78 +89,6 @@ def test_what_another_rank_broadcasts_overwrites_the_buffer(
 
     pair = DumpPair(0, read_dump(target), read_dump(golden), policy=load_policy("default"))
     assert pair.compare("Distributed.broadcast.0.forward").outcome == outcome
-
-
-def grouped(folder: Path, rubbish: float, groups: list[int], kind: int, *, with_files: bool = True) -> Path:
-    """Write the dump of a grouped product of 8 rows of which 6 belong to a group."""
-    (folder / "dump_tensor_data").mkdir(parents=True)
-    make = element(folder, with_files=with_files)
-    generator = torch.Generator().manual_seed(1)
-    x, weight = torch.randn(8, 4, generator=generator), torch.randn(2, 4, 3, generator=generator)
-    y = torch.cat([x[:3] @ weight[0], x[3:6] @ weight[1], torch.full((2, 3), rubbish)])
-    name = "NPU.npu_grouped_matmul.0.forward"
-    body = {
-        "input_args": [[make(x, "x")], [make(weight, "w")]],
-        "input_kwargs": {
-            "group_list": make(torch.tensor(groups), "g"),
-            "split_item": {"type": "int", "value": 2},
-            "group_type": {"type": "int", "value": 0},
-            "group_list_type": {"type": "int", "value": kind},
-        },
-        "output": [[make(y, "y")]],
-    }
-    path = folder / "dump.json"
-    data_folder = str(folder / "dump_tensor_data")
-    top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": data_folder, "data": {name: body}}
-    path.write_text(json.dumps(top))
-    path.chmod(0o640)
-    return path
-
-
-def element(folder: Path, *, with_files: bool) -> Callable[[torch.Tensor, str], Any]:
-    def make(tensor: torch.Tensor, name: str) -> Any:
-        values = tensor.double()
-        found = {
-            "type": "torch.Tensor",
-            "dtype": str(tensor.dtype),
-            "shape": list(tensor.shape),
-            "requires_grad": False,
-        }
-        found |= {"Max": values.max().item(), "Min": values.min().item()}
-        found |= {"Mean": values.mean().item(), "Norm": values.norm().item()}
-        if with_files:
-            torch.save(tensor, folder / "dump_tensor_data" / f"{name}.pt")
-            found["data_name"] = f"{name}.pt"
-        return found
-
-    return make
-
-
-@pytest.mark.parametrize(("groups", "kind"), [([3, 6], 0), ([3, 3], 1)], ids=["ends", "sizes"])
-@pytest.mark.parametrize("with_files", [True, False], ids=["tensors", "statistics"])
-def test_rows_behind_the_last_group_are_neither_compared_nor_checked(
-    pytester: pytest.Pytester, tmp_path: Path, groups: list[int], kind: int, with_files: bool
-) -> None:
-    target, golden = (
-        grouped(folder, rubbish, groups, kind, with_files=with_files)
-        for folder, rubbish in ((tmp_path / "target", 41.0), (tmp_path / "golden", 1.0))
-    )
-    assert run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}").ret == 0
-    run_pytest(pytester, f"--msprobe-dump={target}").assert_outcomes(passed=1)
-
-
-def test_a_row_of_a_group_is_compared_though_others_are_undefined(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    folders = [tmp_path / "target", tmp_path / "golden"]
-    target, golden = (grouped(folder, at, [3, 6], 0) for folder, at in zip(folders, (9.0, 1.0), strict=True))
-    file = folders[0] / "dump_tensor_data" / "y.pt"
-    y = torch.load(file)
-    y[5, 2] += 1.0
-    torch.save(y, file)
-    result = run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["output.0.0: 6 of 8 rows compared: the others belong to no group; *worst at [[]5, 2]*"]
-    )
 
 
 OWN_FORM = "valid_rows: {npu_mine: {argument: group_list, holds: ends}}"

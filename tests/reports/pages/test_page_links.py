@@ -8,11 +8,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from pytest_msprobe.commands.main import main
 from pytest_msprobe.reports.pages.write_page import page_of_journal, relative_address, write_page
 from pytest_msprobe.storage.atomic_write import atomic_write
 from tests.support.browser.pages import page_data
-from tests.support.journals import make_judged, write_journal
 
 SAMPLE = "tests.reports.pages.sample_page"
 
@@ -66,16 +64,3 @@ def test_a_page_leads_to_the_newest_other_page_of_each_kind_in_its_folder(tmp_pa
 def test_a_page_alone_has_no_links(tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", SAMPLE, {"title": "mine"}, title="Graph")
     assert page_data(tmp_path / "page.html") == {"title": "mine"}
-
-
-def test_the_trend_leads_to_the_page_of_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "runs").mkdir()
-    journals = [
-        str(write_journal(tmp_path / "runs" / f"{name}.jsonl", make_judged("Torch.add.0.forward", "pass")))
-        for name in ("first", "second")
-    ]
-    assert main(["report", journals[1], "--html", journals[1].replace("jsonl", "html")]) == 0
-
-    assert main(["report", *journals, "--trend", "--html", str(tmp_path / "trend.html")]) == 0
-
-    assert [link[1] for link in page_data(tmp_path / "trend.html")["links"]] == ["runs/second.html"]

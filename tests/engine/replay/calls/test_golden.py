@@ -78,14 +78,6 @@ def test_a_dtype_that_is_asked_for_is_raised_too(source: torch.dtype, asked: tor
     assert golden(torch.sum, x, 1, dtype=asked).dtype is raised
 
 
-def test_the_few_bits_that_a_quantizing_operator_is_asked_for_stay() -> None:
-    arguments = Arguments((), {"dst_type": torch.float8_e4m3fn, "output_dtype": bf16}, frozenset())
-    side = golden_side("npu_dynamic_quant", arguments)
-    assert side.dtype(torch.float8_e4m3fn) is torch.float8_e4m3fn
-    assert side.dtype(bf16) is f32
-    assert golden_side("to", arguments).dtype(torch.float8_e4m3fn) is f32
-
-
 def test_integers_bools_and_their_dtypes_stay() -> None:
     x = torch.arange(6)
     assert golden(torch.add, x, 1).dtype is torch.int64

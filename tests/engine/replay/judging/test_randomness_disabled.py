@@ -11,14 +11,13 @@ import torch.nn.functional as F
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, OutputResult
+from pytest_msprobe.results.result import LITTLE_JUDGED, OutputResult
+from tests.support.replays.at_rest import OffAtRest, assert_judged_whole, assert_wrong_at_rest
 from tests.support.replays.devices import Altered
 
 SDPA = F.scaled_dot_product_attention
@@ -66,17 +65,6 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ATen's attention": (
         lambda recorder: recorder.Aten._scaled_dot_product_attention_math(*heads(), None, 0.3), "dropout_p=0"
     ),
-    "an NPU's attention": (
-        lambda recorder: recorder.keep(
-            "NPU.npu_fusion_attention.0",
-            {
-                "input_args": [*[ELEMENT] * 3, plain(4), plain("BNSD")],
-                "input_kwargs": {"scale": plain(0.25), "keep_prob": plain(0.7)},
-            },
-            {"input": [ELEMENT], "output": []},
-        ),
-        "keep_prob=1",
-    ),
     "an attention layer": (multi_head, "dropout_p=0"),
     "lstm": (recurrent("lstm", 4), "dropout=0"),
     "packed lstm": (recurrent("lstm", 4, packed=True), "dropout=0"),
@@ -90,56 +78,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "rrelu by name": (lambda recorder: recorder.Functional.rrelu(x(30, 40), upper=0.5, training=True), "upper=0.125"),
 }  # fmt: skip
 
-ELEMENT = {
-    "type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 4, 12, 16],
-    "Max": 2.0, "Min": -2.0, "Mean": 0.0, "Norm": 39.0, "requires_grad": True,
-}  # fmt: skip
-
-
-def plain(value: float | str) -> dict[str, Any]:
-    return {"type": type(value).__name__, "value": value}
-
-
-def second(result: DirectionResult) -> list[OutputResult]:
-    return [output for output in result.outputs if output.path.startswith("not_random.")]
-
 
 @pytest.mark.parametrize("make", [make for make, _ in CALLS.values()], ids=CALLS.keys())
 def test_a_call_with_dropout_is_judged_whole_in_both_directions(make: Any, recorder: Any, check: Any) -> None:
-    result = check(make(recorder))
-    for direction, kind in ((result.forward, "output"), (result.backward, "grad")):
-        assert direction.outcome == "pass", direction.reason
-        assert LITTLE_JUDGED not in direction.extras
-        assert {output.verdict.outcome for output in direction.outputs} == {"pass"}
-        assert [output for output in second(direction) if output.path.startswith(f"not_random.{kind}.")]
-
-
-class OffAtRest(SimDevice):
-    """Errs by a hundredth in one direction where nothing is dropped out; random results are right."""
-
-    name = "off-at-rest"
-
-    def __init__(self, direction: str) -> None:
-        self._direction = direction
-
-    def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
-        output = func(*args, **kwargs)
-        is_random = any(value in RANDOM for value in (*args, *kwargs.values()) if isinstance(value, float))
-        return output if is_random or record.endswith(".backward") else map_tensors(self._off, output)
-
-    def _off(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point():
-            return tensor
-        if self._direction == "forward":
-            return tensor * 1.01
-        wrong = tensor.clone()
-        if wrong.requires_grad:
-            wrong.register_hook(lambda gradient: gradient * 1.01)
-        return wrong
-
-
-#: The probabilities and slopes of CALLS that are not those of the second run.
-RANDOM = (0.3, 0.5, 0.7)
+    assert_judged_whole(check(make(recorder)))
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -147,12 +89,7 @@ RANDOM = (0.3, 0.5, 0.7)
 def test_what_random_properties_cannot_see_fails_and_the_reason_says_in_which_run(
     make: Any, off: str, direction: str, recorder: Any, check: Any
 ) -> None:
-    result = getattr(check(make(recorder), device=OffAtRest(direction)), direction)
-    assert result.outcome == "fail"
-    assert f"with {off}: " in result.reason
-    assert result.reason.startswith("not_random.")
-    first = [output for output in result.outputs if output not in second(result)]
-    assert {output.verdict.outcome for output in first} <= {"pass"}
+    assert_wrong_at_rest(getattr(check(make(recorder), device=OffAtRest(direction)), direction), off)
 
 
 def attention(recorder: Any) -> Any:

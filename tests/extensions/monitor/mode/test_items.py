@@ -12,6 +12,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import Run
 from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
 from tests.support.dumps.watched import norm, write_norms
+from tests.support.items import assert_has_no_function
 from tests.support.runs import check
 
 RANKS = ["Dec03_21-34-40-rank0-1d6d9d83", "Dec03_21-34-40-rank1-2d6d9d83"]
@@ -228,3 +229,7 @@ def test_a_file_that_shrinks_while_it_is_read_costs_its_series_and_no_more(pytes
     checked = check(pytester, f"--msprobe-monitor=runs/{RANKS[0]}")
     assert checked.wrong == {"grad_reduced/a.weight/norm", "grad_reduced/b.weight/norm"}
     checked.result.stdout.fnmatch_lines(["actv_0-999.csv: it shrank"])
+
+
+def test_items_answer_as_items_without_a_function(pytester, run):
+    assert_has_no_function(pytester.inline_genitems("--msprobe-monitor", run)[0][0])

@@ -13,7 +13,10 @@ import pytest
 
 from msprobe_hooks.extensions.overflow.anomaly import LEVELS
 from pytest_msprobe.extensions.overflow import options
+from tests.support.dumps.dump_files import tensor_around, three_calls, write_dump
+from tests.support.dumps.escapes import escaping_records, shapeless
 from tests.support.dumps.static_graphs import GraphFolder, dense_step
+from tests.support.items import assert_has_no_function
 
 Check = Callable[..., Any]
 Json = dict[str, Any]
@@ -323,3 +326,48 @@ def test_kernels_of_a_static_graph_are_refused(pytester: pytest.Pytester, tmp_pa
 
 def test_levels_are_the_same_for_options_and_anomalies() -> None:
     assert options.LEVELS == LEVELS
+
+
+def test_what_is_about_checks_is_refused(pytester: pytest.Pytester, write_dump: Any) -> None:
+    write_dump(three_calls())
+    result = pytester.runpytest_inprocess("--msprobe-overflow=dump.json", "--msprobe-repeat=3")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    expected = "ERROR: --msprobe-repeat does not work with --msprobe-overflow; remove --msprobe-repeat"
+    assert result.stderr.str().strip() == expected
+
+
+def test_saved_variables_are_no_calls_to_check(pytester: pytest.Pytester) -> None:
+    path = write_dump(pytester.path, {"loss.0.debug": tensor_around(4)}, level="debug")
+    path = path.rename(path.with_name("debug.json"))
+    result = pytester.runpytest_inprocess(f"--msprobe-overflow={path}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *debug.json: level debug: saved variables, no calls to check; *"])
+
+
+def test_a_record_that_cannot_be_decoded_costs_no_other(write_dump: Any, records: Json, check: Any) -> None:
+    deep, broken = "Torch.abs.0.forward", "Torch.abs.1.forward"
+    path = write_dump({deep: "DEEP", broken: "BROKEN", **records})
+    text = path.read_bytes().replace(b'"DEEP"', b'{"input_args": [' + b"[" * 5000 + b"]" * 5000 + b"]}")
+    path.write_bytes(text.replace(b'"BROKEN"', b'{"input_args": ["\xb0", NaN]}'))
+    checked = check("--msprobe-overflow=dump.json")
+    assert checked.cases.keys() == {deep, broken, *records}
+    assert {broken} <= checked.wrong <= {deep, broken}
+
+
+def test_a_terminal_gets_no_character_that_it_would_obey(records: Json, pytester: pytest.Pytester) -> None:
+    path = write_dump(pytester.path, escaping_records(records["Functional.softmax.0.forward"]))
+    result = pytester.runpytest_inprocess(f"--msprobe-overflow={path}", "-v", "-rA")
+    assert shapeless(result.stdout.str() + result.stderr.str()) == set()
+    assert r"Torch.\x1b]0;pwned" in result.stdout.str()
+
+
+def test_items_answer_as_items_without_a_function(pytester: pytest.Pytester, records: Json) -> None:
+    write_dump(pytester.path, records)
+    assert_has_no_function(pytester.inline_genitems("--msprobe-overflow=dump.json")[0][0])
+
+
+def test_a_search_has_no_shards(pytester: pytest.Pytester, write_dump: Any) -> None:
+    write_dump(three_calls())
+    result = pytester.runpytest_inprocess("--msprobe-overflow=dump.json", "--msprobe-shard=1/2")
+    expected = "ERROR: --msprobe-shard does not work with --msprobe-overflow; remove --msprobe-shard"
+    assert result.stderr.str().strip() == expected

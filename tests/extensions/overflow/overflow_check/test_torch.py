@@ -255,3 +255,9 @@ def test_the_debugger_takes_the_task_from_its_file(tmp_path, records, task):
         debugger._finish()
     assert list(records(tmp_path / "dump")) == ["Torch.exp.0.forward"]
     assert (tmp_path / "dump/step1").exists() is (task == "nan_check")
+
+
+def test_a_model_without_a_level_means_modules_and_calls(tmp_path):
+    with record(tmp_path / "d", model=nn.Linear(2, 2), task="overflow_check") as session:
+        pass
+    assert session.recorder.settings.level == "mix"

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.support.fixtures.comparisons import runs, tmp_path
+
+__all__ = ["runs", "tmp_path"]
