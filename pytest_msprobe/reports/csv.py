@@ -256,8 +256,8 @@ def _details_rows(result: DirectionResult, spelling: str, form: TableForm) -> li
 
 def _details_row(name: str, output: OutputResult, spelling: str, form: TableForm) -> list[Any]:
     # A journal has every metric where the run wrote tables as well, else those that decided.
-    known = {**output.verdict.metrics, **output.measured}
-    metrics = (_number(known.get(metric), spelling) for metric in form.metrics.values())
+    measured = {**output.verdict.metrics, **output.measured}
+    metrics = (_number(measured.get(metric), spelling) for metric in form.metrics.values())
     shape = str(tuple(output.shape)) if output.target_dtype else BLANK
     dtypes = (as_text(form.spell_dtype(dtype) or BLANK) for dtype in (output.golden_dtype, output.target_dtype))
     status, reason = STATUS[output.verdict.outcome], as_text(output.verdict.reason)

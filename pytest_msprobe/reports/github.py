@@ -28,36 +28,36 @@ _MOST_LINES, _MOST_ACROSS = 16, 64
 KEY = ". right   - within the limit   1-9 above it by up to 10 ... 10^9   # NaN or inf"
 
 
-def map_lines(found: ErrorMap) -> list[str]:
+def map_lines(error_map: ErrorMap) -> list[str]:
     """Return the map as lines of characters with what they are of: 16 at most, of 64 characters.
 
     Where all of it looks alike, only the line on the wrong elements is left.
     """
-    high, wide = -(-len(found.lines) // _MOST_LINES), -(-len(found.lines[0]) // _MOST_ACROSS)
-    drawn = [_line(found.lines[top : top + high], wide) for top in range(0, len(found.lines), high)]
+    high, wide = -(-len(error_map.lines) // _MOST_LINES), -(-len(error_map.lines[0]) // _MOST_ACROSS)
+    drawn = [_line(error_map.lines[top : top + high], wide) for top in range(0, len(error_map.lines), high)]
     if len(set("".join(drawn)) - {NO_ELEMENT}) == 1:
-        return [_wrong_elements(found)]
-    block = found.block[0] * high, found.block[1] * wide
+        return [_wrong_elements(error_map)]
+    block = error_map.block[0] * high, error_map.block[1] * wide
     return [
-        f"{_folded(found)}, a character is {block[0]} x {block[1]} elements",
+        f"{_folded(error_map)}, a character is {block[0]} x {block[1]} elements",
         *(f"|{line}|" for line in drawn),
         KEY,
-        _wrong_elements(found),
+        _wrong_elements(error_map),
     ]
 
 
-def _wrong_elements(found: ErrorMap) -> str:
-    count = math.prod(found.shape)
-    if found.wrong == count > 1:
-        return f"all elements are wrong: beyond {found.allowed}"
-    place = f", {'at' if found.wrong == 1 else 'all in'} {found.place}" if found.place else ""
-    return f"{found.wrong} of {count} elements beyond {found.allowed}{place}"
+def _wrong_elements(error_map: ErrorMap) -> str:
+    count = math.prod(error_map.shape)
+    if error_map.wrong == count > 1:
+        return f"all elements are wrong: beyond {error_map.allowed}"
+    place = f", {'at' if error_map.wrong == 1 else 'all in'} {error_map.place}" if error_map.place else ""
+    return f"{error_map.wrong} of {count} elements beyond {error_map.allowed}{place}"
 
 
-def _folded(found: ErrorMap) -> str:
-    if found.split is None:
-        return f"{found.shape} in lines of {found.columns}"
-    return f"{found.shape} as {found.rows} x {found.columns}"
+def _folded(error_map: ErrorMap) -> str:
+    if error_map.split is None:
+        return f"{error_map.shape} in lines of {error_map.columns}"
+    return f"{error_map.shape} as {error_map.rows} x {error_map.columns}"
 
 
 def _line(lines: tuple[str, ...], wide: int) -> str:
@@ -67,8 +67,8 @@ def _line(lines: tuple[str, ...], wide: int) -> str:
 def _character(lines: tuple[str, ...], left: int, wide: int) -> str:
     level = NO_ELEMENT
     for line in lines:
-        for each in line[left : left + wide]:
-            level = worse(level, each)
+        for character in line[left : left + wide]:
+            level = worse(level, character)
     if level == NO_ELEMENT:
         return " "
     if level == NOT_FINITE:
@@ -191,7 +191,7 @@ def workflow_commands(runs: Sequence[WholeRun], workspace: Path | None) -> Itera
         for entry in run.journal.entries.values():
             if entry.result.verdict.outcome == "fail":
                 failed[_api(entry.result.record)].append((run.journal, entry))
-    by_count = sorted(failed.items(), key=lambda each: -len(each[1]))
+    by_count = sorted(failed.items(), key=lambda api_and_failures: -len(api_and_failures[1]))
     # What is left takes the place of one.
     shown = by_count if len(by_count) <= _SHOWN else by_count[: _SHOWN - 1]
     for api, failures in shown:
@@ -204,8 +204,8 @@ def workflow_commands(runs: Sequence[WholeRun], workspace: Path | None) -> Itera
 
 
 def _of_api(api: str, failures: Sequence[tuple[Journal, Entry]], workspace: Path | None) -> str:
-    journal, entry = max(failures, key=lambda each: each[1].result.verdict.margin)
-    others = [each.result.record for _, each in failures if each is not entry]
+    journal, entry = max(failures, key=lambda failure: failure[1].result.verdict.margin)
+    others = [failure.result.record for _, failure in failures if failure is not entry]
     lines = [f"{entry.result.record}: {entry.result.reason}"]
     lines += [f"and {len(others)} more: {clipped(', '.join(others), 500)}"] if others else []
     lines.append(f"{RERUN} {journal.rerun_command(entry)}")

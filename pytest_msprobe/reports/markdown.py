@@ -85,7 +85,7 @@ def markdown(runs: Sequence[WholeRun]) -> str:
     Several runs are columns of one table, and what is not alike in them of another.
     """
     finished = [_Finished(run, entry) for run in runs for entry in run.journal.entries.values()]
-    failures = [each for each in finished if each.entry.result.verdict.outcome == "fail"]
+    failures = [record for record in finished if record.entry.result.verdict.outcome == "fail"]
     of_runs = f", in {len(runs)} runs" if len(runs) > 1 else ""
     sections = [
         f"## msprobe: {len(failures)} of {len(finished)} records failed{of_runs}",
@@ -176,13 +176,13 @@ def _outcomes(run: WholeRun) -> dict[str, int]:
 def _failures(failures: Sequence[_Finished], *, are_named: bool) -> str:
     if not failures:
         return ""
-    worst = heapq.nlargest(_FAILURES_SHOWN, failures, key=lambda each: each.entry.result.verdict.margin)
+    worst = heapq.nlargest(_FAILURES_SHOWN, failures, key=lambda failure: failure.entry.result.verdict.margin)
     hidden = len(failures) - len(worst)
     title = f"### Failures, the worst {len(worst)} of {len(failures)}" if hidden else "### Failures, the worst first"
     sections = [title]
-    for each in worst:
-        sections += [f"In {_name(each.run.name)}:"] if are_named else []
-        sections.append(_failure(each))
+    for failure in worst:
+        sections += [f"In {_name(failure.run.name)}:"] if are_named else []
+        sections.append(_failure(failure))
     return "\n\n".join(sections)
 
 
@@ -201,13 +201,13 @@ def _shortened(text: str, rerun: str) -> str:
 
 
 def _skips(finished: Sequence[_Finished]) -> str:
-    reasons = Counter(each.entry.result.skip for each in finished if each.entry.result.skip)
+    reasons = Counter(record.entry.result.skip for record in finished if record.entry.result.skip)
     rows = [[_name(reason), str(count)] for reason, count in reasons.most_common()]
     return f"### Skipped\n\n{_table(['reason', 'records'], rows)}" if rows else ""
 
 
 def _slowest(finished: Sequence[_Finished]) -> str:
-    results = [each.entry.result for each in finished]
+    results = [record.entry.result for record in finished]
     slowest = heapq.nlargest(_SLOWEST_SHOWN, results, key=lambda result: result.seconds)
     rows = [[_name(result.record), f"{result.seconds:.3g}"] for result in slowest]
     return f"### Slowest\n\n{_table(['record', 'seconds'], rows)}" if rows else ""

@@ -62,14 +62,14 @@ def add_worst(worst: dict[str, Worst], result: DirectionResult) -> None:
     if verdict.outcome == "skip":
         return
     name = _api(result.record)
-    known = worst.get(name)
-    judged = 1 if known is None else known.judged + 1
+    earlier = worst.get(name)
+    judged = 1 if earlier is None else earlier.judged + 1
     severity = _SEVERITY[verdict.outcome]
     own = Worst(result.record, result.outcome, verdict.margin, severity, judged, verdict.at_most)
-    if known is None or (own.severity, own.margin) > (known.severity, known.margin):
+    if earlier is None or (own.severity, own.margin) > (earlier.severity, earlier.margin):
         worst[name] = own
     else:
-        worst[name] = replace(known, judged=judged)
+        worst[name] = replace(earlier, judged=judged)
 
 
 def is_worse(one: Worst, other: Worst) -> bool:
@@ -117,8 +117,8 @@ class Row:
     @property
     def rank(self) -> tuple[bool, int, float]:
         """Return what rows are ordered by: those that are not alike, then those that failed, then by margin."""
-        known = [worst for worst in self.worst if worst is not None]
-        severity, margin = max(((worst.severity, worst.margin) for worst in known), default=(0, 0.0))
+        present = [worst for worst in self.worst if worst is not None]
+        severity, margin = max(((worst.severity, worst.margin) for worst in present), default=(0, 0.0))
         return self.is_alike, -severity, -margin
 
 
@@ -135,8 +135,8 @@ def odd_columns(rows: Sequence[Row]) -> Counter[int]:
 
 
 def _are_alike(worst: Sequence[Worst | None]) -> bool:
-    known = [one for one in worst if one is not None]
-    if not known:
+    present = [one for one in worst if one is not None]
+    if not present:
         return True
-    least = min(known, key=lambda one: (one.severity, one.margin))
-    return len(known) == len(worst) and not any(is_worse(one, least) for one in known)
+    least = min(present, key=lambda one: (one.severity, one.margin))
+    return len(present) == len(worst) and not any(is_worse(one, least) for one in present)

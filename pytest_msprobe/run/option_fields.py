@@ -31,7 +31,7 @@ _KEY = "msprobe"
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What was declared of one field; ``name`` begins with ``--`` for an option, and is a key of the ini file if not.
+    """Declaration of one field; ``name`` begins with ``--`` for an option, and is a key of the ini file if not.
 
     ``repeat`` makes the value a tuple. ``rerun`` says that the command that runs an item again has it, and ``journal``
     that runs which share a journal must agree in it.
@@ -115,9 +115,9 @@ def shared(name: str, *, read: Reader = as_text, repeat: bool = False, rerun: bo
 
 def declared_fields(options: Any) -> Iterator[tuple[Field[Any], Declared]]:
     """Yield the declared fields of a class of options, or of an instance."""
-    for each in fields(options):
-        if _KEY in each.metadata:
-            yield each, each.metadata[_KEY]
+    for option_field in fields(options):
+        if _KEY in option_field.metadata:
+            yield option_field, option_field.metadata[_KEY]
 
 
 def rows(options: type[Any], group: str = "") -> list[Row]:
@@ -146,21 +146,27 @@ def add_fields(group: pytest.OptionGroup, options: type[Any]) -> None:
 
 def read_fields(config: pytest.Config, options: type[T], **others: Any) -> T:
     """Read and check what a class declares; ``others`` are its fields that are not declared. Raises OptionError."""
-    values = {each.name: _read(config, each, declared) for each, declared in declared_fields(options)}
+    values = {
+        option_field.name: _read(config, option_field, declared) for option_field, declared in declared_fields(options)
+    }
     return options(**values, **others)
 
 
 def read_field(config: pytest.Config, options: type[Any], name: str) -> Any:
     """Read and check one field. Raises OptionError."""
-    return next(_read(config, each, declared) for each, declared in declared_fields(options) if each.name == name)
+    return next(
+        _read(config, option_field, declared)
+        for option_field, declared in declared_fields(options)
+        if option_field.name == name
+    )
 
 
-def _read(config: pytest.Config, each: Field[Any], declared: Declared) -> Any:
+def _read(config: pytest.Config, option_field: Field[Any], declared: Declared) -> Any:
     raw = _ini(config, declared) if declared.is_setting else config.getoption(declared.destination)
     if declared.repeat:
         return tuple(declared.read(config, declared.name, text) for text in raw or ())
     if raw in (None, "", []):
-        return each.default
+        return option_field.default
     if declared.kind == "bool":
         return bool(raw)
     return declared.read(config, declared.name, f"{raw:g}" if isinstance(raw, float) else str(raw))
@@ -209,26 +215,26 @@ def read_with(config: pytest.Config, options: type[T], flag: str, needed: str) -
 
 def words(options: Any) -> list[str]:
     """Return the command-line words that ask for the same, for the command that runs an item again."""
-    found: list[str] = []
-    for each, declared in declared_fields(options):
-        value = getattr(options, each.name)
-        if not declared.rerun or value == each.default:
+    words_of_options: list[str] = []
+    for option_field, declared in declared_fields(options):
+        value = getattr(options, option_field.name)
+        if not declared.rerun or value == option_field.default:
             continue
         if declared.is_setting:
-            found += ["-o", f"{declared.name}={_ini_text(value)}"]
+            words_of_options += ["-o", f"{declared.name}={_ini_text(value)}"]
         elif declared.kind == "bool":
-            found += [declared.name]
+            words_of_options += [declared.name]
         else:
             values = value if declared.repeat else (value,)
-            found += [word for part in values for word in (declared.name, _text(part))]
-    return found
+            words_of_options += [word for part in values for word in (declared.name, _text(part))]
+    return words_of_options
 
 
 def settings(options: Any) -> dict[str, str]:
     """Return what two runs must share for one to go on with the other's journal; files count by what they hold."""
     return {
-        declared.destination.removeprefix("msprobe_"): _journal_text(getattr(options, each.name))
-        for each, declared in declared_fields(options)
+        declared.destination.removeprefix("msprobe_"): _journal_text(getattr(options, option_field.name))
+        for option_field, declared in declared_fields(options)
         if declared.journal
     }
 
@@ -308,8 +314,8 @@ def one_of(*allowed: str) -> Reader:
     return read
 
 
-def number(kind: Callable[[str], float], wanted: str, valid: Callable[[float], bool] = lambda value: True) -> Reader:
-    """Return a reader of numbers, which reports what is ``wanted`` where a text is none or not ``valid``."""
+def number(kind: Callable[[str], float], expected: str, valid: Callable[[float], bool] = lambda value: True) -> Reader:
+    """Return a reader of numbers, which reports what is ``expected`` where a text is none or not ``valid``."""
 
     def read(config: pytest.Config, name: str, text: str) -> float:
         try:
@@ -317,7 +323,7 @@ def number(kind: Callable[[str], float], wanted: str, valid: Callable[[float], b
         except ValueError:
             value = None
         if value is None or not valid(value):
-            raise OptionError(f"{name} {text!r}: expected {wanted}")
+            raise OptionError(f"{name} {text!r}: expected {expected}")
         return value
 
     return read

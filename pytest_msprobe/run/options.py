@@ -73,7 +73,7 @@ def patterns(texts: Iterable[str]) -> tuple[str, ...]:
 # Help texts start with a small letter, are one sentence without a full stop, and name the default.
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every run is asked for. ``mode`` says what is made of ``dumps``, and keeps its own options."""
+    """Request that every run has. ``mode`` says what is made of ``dumps``, and keeps its own options."""
 
     mode: Mode
     dumps: tuple[str, ...]
@@ -270,8 +270,8 @@ class Options:
             "seed": str(self.seed),
             "real_data": self.real_data,
         }
-        chosen = {"math_mode": self.math_mode, "layout": self.layout}
-        return settings | {name: value for name, value in chosen.items() if value != "auto"}
+        modes = {"math_mode": self.math_mode, "layout": self.layout}
+        return settings | {name: value for name, value in modes.items() if value != "auto"}
 
 
 options_key = pytest.StashKey[Options]()

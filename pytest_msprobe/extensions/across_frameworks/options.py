@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AcrossOptions(PartOptions):
-    """Where the names are; ``wants_apis`` and ``wants_cells``: whether there are any, of the user's or built in."""
+    """Names across frameworks. ``wants_apis`` and ``wants_cells``: whether there are any, own or built in."""
 
     apis: Section | None = None
     cells: Section | None = None

@@ -39,7 +39,7 @@ def _examples(config: pytest.Config, name: str, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExploreOptions(FeatureOptions):
-    """How many inputs are tried per item, and for how many seconds at most."""
+    """Number of inputs that are tried per item, and of seconds at most."""
 
     examples: int = option(
         "--msprobe-explore",

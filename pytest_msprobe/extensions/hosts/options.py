@@ -23,7 +23,7 @@ def _size(config: pytest.Config, name: str, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """How many bytes another host may keep."""
+    """Number of bytes that another host may keep."""
 
     cache: int = setting(
         "msprobe_host_cache",

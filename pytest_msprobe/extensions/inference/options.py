@@ -29,7 +29,7 @@ _TENSORS = re.compile(rb'"task": ?"tensor"')
 
 @dataclass(frozen=True, slots=True)
 class InferenceOptions(PartOptions):
-    """How a training is compared with an engine; ``match`` is None where the runs decide whether it is."""
+    """Comparison of a training with an engine; ``match`` is None where the runs decide whether it is one."""
 
     match: Match | None = option(
         MATCH,

@@ -26,7 +26,7 @@ OnFailure = Literal["warn", "fail", "stop"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveOptions:
-    """Which calls are checked, and what becomes of wrong ones. Raises ConfigError where a value cannot be used.
+    """Selection of checked calls, and the fate of wrong ones. Raises ConfigError where a value cannot be used.
 
     ``apis`` are parts of the names of records, such as ``Torch.matmul`` or ``linear``; none means all. ``exclude`` are
     APIs that are left out. ``level`` is that of a recording. A share ``sample`` of the calls is checked: at most

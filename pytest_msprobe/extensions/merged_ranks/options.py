@@ -26,7 +26,7 @@ def _layout(config: pytest.Config, name: str, text: str) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class LayoutOptions(PartOptions):
-    """How ranks hold one model together and become one run, None for ranks that are compared each."""
+    """Layouts by which ranks hold one model together and become one run, None for ranks that are compared each."""
 
     target_layout: Layout | None = option(
         "--msprobe-target-layout", _HELP.format("target"), metavar="LAYOUT", read=_layout

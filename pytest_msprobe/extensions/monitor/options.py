@@ -21,7 +21,7 @@ _RERUN = "--msprobe-golden-rerun"
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """How series are judged. ``dtype`` is what training computes in, ``json`` the folder for msprobe's anomalies.
+    """Rules of judging series. ``dtype`` is what training computes in, ``json`` the folder for msprobe's anomalies.
 
     ``golden`` is the folder of a run to compare with, ``reruns`` those of golden runs that differ in rounding only.
     """

@@ -24,7 +24,7 @@ _IGNORE = "msprobe_overflow_ignore"
 
 @dataclass(frozen=True, slots=True)
 class OverflowOptions:
-    """How overflow is looked for. ``level`` and higher ones fail; ``ignore`` is the user's own file of rules."""
+    """Search for overflow. ``level`` and higher ones fail; ``ignore`` is the user's own file of rules."""
 
     rules: IgnoreRules
     level: Level = setting(

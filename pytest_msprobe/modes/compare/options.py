@@ -23,7 +23,7 @@ Part = TypeVar("Part", bound=PartOptions)
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """How two runs are compared; ``golden`` is a ``dump.json`` or a folder of them.
+    """Comparison of two runs; ``golden`` is a ``dump.json`` or a folder of them.
 
     ``mappings`` are the mapping files, ``mapping`` that part of them which maps values. ``xlsx`` is the folder of
     workbooks, ``html`` the page, None for none. ``parts`` are the options that extensions add.

@@ -72,8 +72,8 @@ def _checked(
         key, rerun = ItemKey("", entry.result.record), tuple(shlex.split(entry.command))
         return CheckedRecord(run, entry.result, card=entry.device, rerun=rerun, key=key)
     dump, words = journal.dump_of(entry), tuple(on_card(journal.header.rerun, entry.device))
-    key, chosen = ItemKey(places[dump], entry.result.record), f"{dump}::{entry.result.record}"
-    return CheckedRecord(run, entry.result, labels[dump], entry.device, words, chosen, key)
+    key, selection = ItemKey(places[dump], entry.result.record), f"{dump}::{entry.result.record}"
+    return CheckedRecord(run, entry.result, labels[dump], entry.device, words, selection, key)
 
 
 def _facts(run: WholeRun, about: Callable[[Journal], AboutRun]) -> RunFacts:

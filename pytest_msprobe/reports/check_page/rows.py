@@ -54,7 +54,7 @@ class Details:
 
     def by_row(self) -> dict[int, msgspec.Raw]:
         """Return what is kept, by the row of its record."""
-        return {-row: msgspec.Raw(encoded) for _, row, encoded in sorted(self._kept, key=lambda kept: -kept[1])}
+        return {-row: msgspec.Raw(encoded) for _, row, encoded in sorted(self._kept, key=lambda entry: -entry[1])}
 
 
 def _details(result: DirectionResult) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _details(result: DirectionResult) -> dict[str, Any]:
         "text": described(result)[:_LONGEST_TEXT],
         "notes": [note[:_LONGEST_TEXT] for note in result.notes],
         "outputs": [_output(output) for output in result.outputs[:_MOST_OUTPUTS]],
-        "inputs": [_input(each) for each in inputs_of(result.extras)],
+        "inputs": [_input(statistics) for statistics in inputs_of(result.extras)],
         "called": called_at(result.extras),
     }
 
@@ -84,14 +84,14 @@ def _output(output: OutputResult) -> dict[str, Any]:
     }
 
 
-def _map(found: ErrorMap) -> dict[str, Any]:
-    return {**msgspec.to_builtins(found), "place": found.place}
+def _map(error_map: ErrorMap) -> dict[str, Any]:
+    return {**msgspec.to_builtins(error_map), "place": error_map.place}
 
 
-def _input(each: InputStatistics) -> list[Any]:
-    numbers = (each.least, each.greatest, each.mean, each.rms)
-    dtype = each.dtype.removeprefix("torch.")
-    return [each.path, dtype, list(each.shape), *map(page_number, numbers), each.not_finite]
+def _input(statistics: InputStatistics) -> list[Any]:
+    numbers = (statistics.least, statistics.greatest, statistics.mean, statistics.rms)
+    dtype = statistics.dtype.removeprefix("torch.")
+    return [statistics.path, dtype, list(statistics.shape), *map(page_number, numbers), statistics.not_finite]
 
 
 class AboutRun(NamedTuple):
@@ -219,5 +219,5 @@ def _reason(result: DirectionResult) -> str:
         return str(result.skip)
     if result.outcome != "pass":
         return clipped(result.reason.partition("\n")[0], _REASON_LENGTH)
-    said = filter(None, (result.extras.get(LITTLE_JUDGED), left_open_of(result.extras)))
-    return clipped("; ".join(map(str, said)), _REASON_LENGTH)
+    remarks = filter(None, (result.extras.get(LITTLE_JUDGED), left_open_of(result.extras)))
+    return clipped("; ".join(map(str, remarks)), _REASON_LENGTH)

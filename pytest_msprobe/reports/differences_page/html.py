@@ -45,23 +45,23 @@ class Differences:
     number_title: str = ""
 
 
-def write_differences_page(path: Path, found: Differences, *, title: str) -> None:
+def write_differences_page(path: Path, differences: Differences, *, title: str) -> None:
     """Write the page. Names and values are data and never markup. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(found), title=title, parts=("plot", "table"))
+    write_page(path, __package__, _data(differences), title=title, parts=("plot", "table"))
 
 
-def _data(found: Differences) -> dict[str, Any]:
+def _data(differences: Differences) -> dict[str, Any]:
     return {
-        "title": found.title,
-        "about": found.about,
-        "notes": found.notes,
-        "noun": found.noun,
-        "numberTitle": found.number_title,
+        "title": differences.title,
+        "about": differences.about,
+        "notes": differences.notes,
+        "noun": differences.noun,
+        "numberTitle": differences.number_title,
         "rows": [
             [
                 row.name, row.group, row.outcome, clipped(row.why, _REASON_LENGTH), row.target, row.golden,
                 page_number(row.number), row.details,
             ]
-            for row in found.rows
+            for row in differences.rows
         ],
     }  # fmt: skip

@@ -33,10 +33,10 @@ class EarlierRuns:
     def __str__(self) -> str:
         """Return the folder and what was found in it, as one line."""
         count = len(self.runs)
-        found = counted(count, "earlier run") if count else "no earlier runs"
+        number_of_runs = counted(count, "earlier run") if count else "no earlier runs"
         more = f", and {len(self.left_out) - _MOST_NAMED} more" if len(self.left_out) > _MOST_NAMED else ""
         left = f"; left out: {', '.join(self.left_out[:_MOST_NAMED])}{more}" if self.left_out else ""
-        return one_line(f"{found} in {self.folder}{left}")
+        return one_line(f"{number_of_runs} in {self.folder}{left}")
 
 
 def read_earlier_runs(folder: Path, *, before: datetime, modes: Collection[str], own: Collection[Path]) -> EarlierRuns:
@@ -47,7 +47,7 @@ def read_earlier_runs(folder: Path, *, before: datetime, modes: Collection[str],
     """
     own = {path.resolve() for path in own}
     left_out: list[str] = []
-    found: list[Part] = []
+    parts: list[Part] = []
     for path in sorted(path for path in folder.iterdir() if path.suffix == ".jsonl"):
         if path.resolve() in own:
             continue
@@ -60,15 +60,15 @@ def read_earlier_runs(folder: Path, *, before: datetime, modes: Collection[str],
         if mode not in modes:
             left_out.append(f"{path.name} (of another kind of run{f', {mode}' if mode else ''})")
         elif part.began < before:
-            found.append(part)
-    return EarlierRuns(folder, whole_runs(_newest(found, left_out)), left_out)
+            parts.append(part)
+    return EarlierRuns(folder, whole_runs(_newest(parts, left_out)), left_out)
 
 
-def _newest(found: Sequence[Part], left_out: list[str]) -> list[Part]:
+def _newest(journals: Sequence[Part], left_out: list[str]) -> list[Part]:
     """Return the newest of the journals with what they hold; a shard counts as the part of a run that it is."""
     parts: list[Part] = []
     runs, results = 0.0, 0
-    for path, journal in sorted(found, key=lambda part: part.began, reverse=True):
+    for path, journal in sorted(journals, key=lambda part: part.began, reverse=True):
         shards = int(journal.header.shard.partition("/")[2] or 1)
         runs += 1 / shards
         if runs > MOST_RUNS + 1e-9 or results > MOST_RESULTS:
@@ -79,7 +79,7 @@ def _newest(found: Sequence[Part], left_out: list[str]) -> list[Part]:
             left_out.append(_unreadable(path, error))
             continue
         results += len(read.entries)
-        entries = {name: _brief(each) for name, each in read.entries.items()}
+        entries = {name: _brief(entry) for name, entry in read.entries.items()}
         parts.append(Part(path, Journal(read.header, entries, read.starts)))
     return parts
 

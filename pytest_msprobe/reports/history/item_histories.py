@@ -48,7 +48,7 @@ class ItemHistories:
 
     def add(self, key: ItemKey, result: DirectionResult) -> None:
         """Add the record of the next row."""
-        past = [found for run in reversed(self._results) if (found := run.get(key)) is not None]
+        past = [earlier for run in reversed(self._results) if (earlier := run.get(key)) is not None]
         self._rows.append((key, before(result, past)))
 
     def plain(self, page: Path) -> dict[str, Any]:
@@ -58,18 +58,18 @@ class ItemHistories:
             "note": str(self._earlier),
             "runs": [_run(run, page) for run in self._earlier.runs],
             "results": [self._column(run, outcomes) for run in self._results],
-            "before": [words.place(found.words) for _, found in self._rows],
-            "changes": [changes.place(found.change) for _, found in self._rows],
+            "before": [words.place(earlier.words) for _, earlier in self._rows],
+            "changes": [changes.place(earlier.change) for _, earlier in self._rows],
             "words": {"before": list(words), "outcome": list(outcomes), "change": list(changes)},
         }
 
     def _column(self, run: Mapping[ItemKey, DirectionResult], outcomes: _Words) -> dict[str, Any]:
         """Return the results of a run by row: places of outcomes, -1 where it has none, and margins."""
-        found = [run.get(key) for key, _ in self._rows]
+        results = [run.get(key) for key, _ in self._rows]
         return {
-            "outcomes": [-1 if result is None else outcomes.place(result.outcome) for result in found],
-            "margins": [None if result is None else _margin(result) for result in found],
-            "atMost": [row for row, result in enumerate(found) if result is not None and result.verdict.at_most],
+            "outcomes": [-1 if result is None else outcomes.place(result.outcome) for result in results],
+            "margins": [None if result is None else _margin(result) for result in results],
+            "atMost": [row for row, result in enumerate(results) if result is not None and result.verdict.at_most],
         }
 
 
@@ -89,7 +89,7 @@ def before(result: DirectionResult, past: Sequence[DirectionResult]) -> Before:
     change = _change(result, last)
     if change in ("worse", "better"):
         return Before(f"was {AT_MOST if last.verdict.at_most else ''}{last.verdict.margin:.3g}", change)
-    times = next((place for place, each in enumerate(past) if each.outcome != last.outcome), len(past))
+    times = next((place for place, earlier in enumerate(past) if earlier.outcome != last.outcome), len(past))
     return Before(f"{_IN_WORDS.get(last.outcome, last.outcome)} {times}x", change)
 
 
@@ -116,12 +116,12 @@ def _by_key(run: WholeRun) -> dict[ItemKey, DirectionResult]:
 
 
 def _run(run: WholeRun, page: Path) -> dict[str, Any]:
-    found = page_of_journal(run.paths[0]) if len(run.paths) == 1 else None
+    journal_page = page_of_journal(run.paths[0]) if len(run.paths) == 1 else None
     return {
         "name": run.name,
         "began": f"{run.began:%Y-%m-%d %H:%M}",
         "devices": list(dict.fromkeys(start.description for start in run.journal.starts)),
-        "page": "" if found is None else relative_address(page, found),
+        "page": "" if journal_page is None else relative_address(page, journal_page),
     }
 
 

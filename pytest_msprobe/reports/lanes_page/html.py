@@ -61,8 +61,8 @@ def _data(lanes: Lanes) -> dict[str, Any]:
         columns["lane"].append(call.lane)
         columns["column"].append(call.column)
         columns["name"].append(call.name)
-        for name, known in words.items():
-            columns[name].append(known.setdefault(clipped(getattr(call, name), _REASON_LENGTH), len(known)))
+        for name, places in words.items():
+            columns[name].append(places.setdefault(clipped(getattr(call, name), _REASON_LENGTH), len(places)))
     return {
         "title": lanes.title,
         "about": lanes.about,
@@ -70,7 +70,7 @@ def _data(lanes: Lanes) -> dict[str, Any]:
         "kindTitle": lanes.kind_title,
         "lanes": lanes.lanes,
         "columns": columns,
-        "words": {name: list(known) for name, known in words.items()},
+        "words": {name: list(places) for name, places in words.items()},
         "details": {place: call.details for place, call in enumerate(lanes.calls) if call.details},
         "begins": [place for place, call in enumerate(lanes.calls) if call.begins],
         "joins": lanes.joins,

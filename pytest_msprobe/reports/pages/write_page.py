@@ -61,8 +61,8 @@ def pages_in_folder(page: Path) -> list[PageLink]:
 def _kind_of(file: Path) -> str | None:
     """Return the kind of a page that `write_page` wrote, None for any other file. Raises OSError."""
     with open_regular(file) as page:
-        found = _HEAD.match(page.read(200))
-    return None if found is None else found[1].decode("utf-8", "replace")
+        match = _HEAD.match(page.read(200))
+    return None if match is None else match[1].decode("utf-8", "replace")
 
 
 def write_page(
@@ -75,8 +75,8 @@ def write_page(
     follow each other in the order of their names. The head has ``links``, and links to the other pages in the folder.
     Raises OSError where the disk refuses.
     """
-    known = {link.address for link in links}
-    links = [*links, *(link for link in pages_in_folder(file_of_part(path)) if link.address not in known)]
+    addresses = {link.address for link in links}
+    links = [*links, *(link for link in pages_in_folder(file_of_part(path)) if link.address not in addresses)]
     if isinstance(data, dict) and links:
         data = {**data, "links": links}
     own, layout = resources.files(package) / "page", _SHARED / "layout"
