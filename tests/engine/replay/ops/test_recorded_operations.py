@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from msprobe_hooks.dump.derived_layouts.view_calls import ELEMENTWISE
-from msprobe_hooks.dump.names import is_in_place
 from msprobe_hooks.dump.effects import UNDEFINED_RESULTS, operation_effects
+from msprobe_hooks.dump.names import is_in_place
 from msprobe_hooks.torch.api_lists import FUNCTIONAL, TORCH
 from msprobe_hooks.torch.apis import WRITING
 from pytest_msprobe.engine.replay.ops import cuts
