@@ -123,7 +123,7 @@ def declared_fields(options: Any) -> Iterator[tuple[Field[Any], Declared]]:
 def rows(options: type[Any], group: str = "") -> list[Row]:
     """Return what pytest's parser needs of what a class declares; options are in a group unless they name another."""
     declarations = declared_fields(options)
-    return [_row(declared, group, each.default) for each, declared in declarations if not declared.is_shared]
+    return [_row(declared, group, attribute.default) for attribute, declared in declarations if not declared.is_shared]
 
 
 def _row(declared: Declared, group: str, default: Any) -> Row:
