@@ -21,8 +21,6 @@ def test_tables_of_a_journal_have_the_columns_that_msprobe_has_for_mindspore(fra
     columns, row = _rows(tmp_path, "details")
     numbers = "Cosine,MaxAbsErr,MaxRelativeErr"
     assert ",".join(columns) == f"API Name,Bench Dtype,Tested Dtype,Shape,{numbers},Status,Message"
-        ","
-    )
     assert row[2] == "Float32"
     assert _rows(tmp_path, "result")[0] == ["API Name", "Forward Test Success", "Backward Test Success", "Message"]
 
