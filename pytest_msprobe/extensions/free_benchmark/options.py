@@ -55,7 +55,7 @@ class PerturbOptions(FeatureOptions):
         csv = config.stash[options_key].csv
         if csv is None:
             return {}
-        from pytest_msprobe.extensions.free_benchmark.perturb import FreeBenchmarkReport
+        from pytest_msprobe.extensions.free_benchmark.perturb_table import FreeBenchmarkReport
 
         dumps = [*config.stash[dumps_key].keys()]
         return {"msprobe-csv-free-benchmark": FreeBenchmarkReport(csv, dumps, config.rootpath)}
@@ -77,6 +77,6 @@ class PerturbFeature(CheckFeature):
 
     def tallies(self, *, in_detail: bool) -> Collection[Tally]:
         """Return what counts perturbed calls."""
-        from pytest_msprobe.extensions.free_benchmark.perturb import PerturbedTally
+        from pytest_msprobe.extensions.free_benchmark.perturb_table import PerturbedTally
 
         return (PerturbedTally(),)

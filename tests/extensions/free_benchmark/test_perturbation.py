@@ -15,7 +15,8 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.extensions.free_benchmark.perturb import Perturbed, perturbed_call
+from pytest_msprobe.extensions.free_benchmark.perturb import perturbed_call
+from pytest_msprobe.extensions.free_benchmark.perturb_table import Perturbed
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.dump.unread.effects import ValidRows, operation_effects, set_valid_rows, valid_rows_of
+from msprobe_hooks.dump.effects import ValidRows, operation_effects, set_valid_rows, valid_rows_of
 
 
 def test_of_some_results_the_last_are_undefined() -> None:
