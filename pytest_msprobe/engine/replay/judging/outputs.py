@@ -21,8 +21,8 @@ from pytest_msprobe.engine.replay.calls.arguments import CheckError, TargetError
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.judging.laid_out_baseline import describe_difference, judge_by_layouts
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge
+from pytest_msprobe.engine.replay.ops.canonical_factors import in_precision_of, relative_to_whole
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.engine.replay.ops.reconstruction import in_precision_of, relative_to_whole
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory

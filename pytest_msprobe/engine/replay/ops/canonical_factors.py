@@ -1,4 +1,4 @@
-"""Factors of matrices that are right in more than one form, in golden's form; gradients that are undefined.
+"""Factors of matrices that are right in more than one form, in golden's form; their products, undefined gradients.
 
 Mathematics leaves open the sign (the phase, of complex numbers) of eigen- and singular vectors and of the columns of
 Q, which vectors span the space of equal values, how a basis is completed, and in which order general eigenvalues come.
@@ -280,3 +280,63 @@ def equal_eigenvalues(outputs: Sequence[torch.Tensor], golden: Sequence[torch.Te
 def singular_matrix(outputs: Sequence[torch.Tensor], golden: Sequence[torch.Tensor], at: Collection[int]) -> str:
     """Look for a determinant of zero, whose logarithm is the last output."""
     return "the matrix is singular" if bool(golden[-1].detach().real.isneginf().any()) else ""
+
+
+# A matrix is well-conditioned even where its factors are not: a backward stable factorization may give vectors far from
+# golden's, but they are orthonormal and give the matrix back, to a few roundings (Higham, Accuracy and Stability of
+# Numerical Algorithms, 2002, chapters 10, 18 and 19).
+Products: TypeAlias = Callable[[Any, Any], Mapping[str, torch.Tensor]]
+"""Gives, for a call's outputs and the golden run's as they were returned, products by name, in double precision."""
+
+
+def relative_to_whole(products: Products, outputs: Any, golden: Any, returned: Any) -> Mapping[str, torch.Tensor]:
+    """Return the products of outputs, to each of theirs the greatest element of golden's matrix added.
+
+    So errors relate to a matrix as a whole: its own zeros, and those of the identity, are sums that cancel.
+    """
+    # A user's own function may have the name and other outputs.
+    with contextlib.suppress(*REFUSALS):
+        scales = {
+            name: product.abs().amax((-2, -1), keepdim=True) for name, product in products(golden, returned).items()
+        }
+        return {name: product + scales[name] for name, product in products(outputs, returned).items()}
+    return {}
+
+
+def product_of_singular_vectors(outputs: Any, golden: Any) -> Mapping[str, torch.Tensor]:
+    """Return UᴴU, VᴴV and U S Vᴴ; golden's own type says whether it holds V or its adjoint."""
+    u, values, v = map(_wide, outputs)
+    v = v if hasattr(golden, "V") else v.mH
+    rank = values.shape[-1]
+    whole = (u[..., :rank] * values.unsqueeze(-2)) @ v[..., :rank].mH
+    return {"UhU": u.mH @ u, "VhV": v.mH @ v, "USVh": whole}
+
+
+def product_of_eigenvectors(outputs: Any, golden: Any) -> Mapping[str, torch.Tensor]:
+    """Return VᴴV and V L Vᴴ of a Hermitian matrix."""
+    values, vectors = map(_wide, outputs)
+    whole = (vectors * values.unsqueeze(-2)) @ vectors.mH
+    return {"VhV": vectors.mH @ vectors, "VLVh": whole}
+
+
+def product_of_orthogonal_factor(outputs: Any, golden: Any) -> Mapping[str, torch.Tensor]:
+    """Return QᴴQ and QR."""
+    q, r = map(_wide, outputs)
+    return {"QhQ": q.mH @ q, "QR": q @ r} if q.numel() else {}
+
+
+def product_of_cholesky_factor(outputs: Any, golden: Any) -> Mapping[str, torch.Tensor]:
+    """Return the matrix that a lower or upper factor belongs to."""
+    factor = _in_double(outputs[0])
+    is_upper = not factor.tril(-1).any()
+    return {"LLh": factor.mH @ factor if is_upper else factor @ factor.mH}
+
+
+def _in_double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def in_precision_of(output: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
+    """Return a product rounded to the precision of an output that it was made of."""
+    real = output.dtype.to_real()
+    return product.to(real.to_complex() if product.is_complex() else real)

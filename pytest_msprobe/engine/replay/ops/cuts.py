@@ -65,7 +65,7 @@ Rule: TypeAlias = Callable[[NamedArgs], Iterator[Cut]]
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How a large call of an operation is cut: its rule, and its parameters' names in order, separated by blanks.
+    """Cuts of large calls of an operation: its rule, and its parameters' names in order, separated by blanks.
 
     ``is_product`` says that it sums products, of matrices or in windows; ``in_place`` that it may write its result to
     its input. It stays whole up to ``whole_times`` as many bytes as other operations of its kind.

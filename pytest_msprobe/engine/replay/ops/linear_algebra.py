@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_msprobe.engine.replay.inputs.constraints import segments, values
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
-from pytest_msprobe.engine.replay.ops import canonical_factors, reconstruction
+from pytest_msprobe.engine.replay.ops import canonical_factors
 from pytest_msprobe.engine.replay.ops.canonical_factors import (
     equal_eigenvalues,
     equal_singular_values,
@@ -26,7 +26,7 @@ ROWS: Rows = (
     # Matrices for which alone a result is defined, or for which right results agree.
     (
         "cholesky cholesky_ex",
-        OpInfo(constraint=values.positive_definite, products=reconstruction.of_cholesky_factor),
+        OpInfo(constraint=values.positive_definite, products=canonical_factors.product_of_cholesky_factor),
     ),
     ("cholesky_inverse", OpInfo(constraint=values.positive_definite)),
     (
@@ -44,7 +44,7 @@ ROWS: Rows = (
         "svd linalg_svd _linalg_svd",
         OpInfo(
             alignment=canonical_factors.singular_vectors,
-            products=reconstruction.of_singular_vectors,
+            products=canonical_factors.product_of_singular_vectors,
             undifferentiable=equal_singular_values,
         ),
     ),
@@ -52,7 +52,7 @@ ROWS: Rows = (
         "eigh linalg_eigh _linalg_eigh",
         OpInfo(
             alignment=canonical_factors.eigenvectors,
-            products=reconstruction.of_eigenvectors,
+            products=canonical_factors.product_of_eigenvectors,
             undifferentiable=equal_eigenvalues,
         ),
     ),
@@ -62,7 +62,7 @@ ROWS: Rows = (
     ),
     (
         "qr linalg_qr",
-        OpInfo(alignment=canonical_factors.orthogonal_factor, products=reconstruction.of_orthogonal_factor),
+        OpInfo(alignment=canonical_factors.orthogonal_factor, products=canonical_factors.product_of_orthogonal_factor),
     ),
     # Sparse matrices.
     (

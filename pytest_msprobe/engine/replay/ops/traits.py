@@ -9,12 +9,11 @@ import torch
 
 from pytest_msprobe.engine.replay.inputs import sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
-from pytest_msprobe.engine.replay.ops.canonical_factors import Alignment, Undifferentiable
+from pytest_msprobe.engine.replay.ops.canonical_factors import Alignment, Products, Undifferentiable
 from pytest_msprobe.engine.replay.ops.cuts import Blocks
 from pytest_msprobe.engine.replay.ops.open_elements import OpenElements
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
 from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
-from pytest_msprobe.engine.replay.ops.reconstruction import Products
 from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
