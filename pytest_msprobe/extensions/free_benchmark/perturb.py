@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.dump.paths import dump_at, step_rank
+from msprobe_hooks.dump.recording_paths import dump_at, step_rank
 from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, NotPerturbedError, Output, outputs_of
 from msprobe_hooks.extensions.free_benchmark.recorder import FILE_NAME, HEADER, row
 from msprobe_hooks.extensions.free_benchmark.torch_perturbations import deviations, perturb
