@@ -22,8 +22,8 @@ from recording import BATCH, GPT2, SEQUENCE, VOCABULARY
 
 import pytest_msprobe
 from msprobe_hooks import record
-from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework

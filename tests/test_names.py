@@ -28,7 +28,6 @@ MOST_MODULES = 20
 # One module per operator family, framework part, standard, or hook of pytest.
 LARGE_FOLDERS = {
     "hook_lib/msprobe_hooks/recording",
-    "hook_lib/msprobe_hooks/torch",
     "pytest_msprobe/run",
     "standards/msprobe_standards",
 }

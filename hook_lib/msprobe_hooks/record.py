@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from msprobe_hooks.dump.paths import KERNEL_LEVEL
+from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions import first, implementations
 from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings

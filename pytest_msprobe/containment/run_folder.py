@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 
-from msprobe_hooks.dump.paths import home_of
+from msprobe_hooks.dump.recording_paths import home_of
 
 #: ``abandoned``: this record did not end, its backward record is not tried. ``alone``: it is tried again, alone.
 Notice = Literal["abandoned", "alone"]

@@ -18,7 +18,7 @@ from typing import IO, Annotated, Any
 
 import msgspec
 
-from msprobe_hooks.dump.paths import dump_at, home_of
+from msprobe_hooks.dump.recording_paths import dump_at, home_of
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import open_regular, require_regular
 from pytest_msprobe.devices.registry import on_card

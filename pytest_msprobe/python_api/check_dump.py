@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from msprobe_hooks.dump.paths import find_dumps, home_of
 from msprobe_hooks.dump.reader import Dump, open_dump
+from msprobe_hooks.dump.recording_paths import find_dumps, home_of
 from pytest_msprobe.containment.process_state import ProcessState
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.run_in_process import judge_in_process

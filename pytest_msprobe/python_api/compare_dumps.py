@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.paths import find_dumps, home_of
 from msprobe_hooks.dump.reader import open_dump
+from msprobe_hooks.dump.recording_paths import find_dumps, home_of
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.items import result_of

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 import pytest
 
-from msprobe_hooks.dump.paths import folder_of_run, home_of, is_converted_file, is_iteration_file, net_folder, tree_of
+from msprobe_hooks.dump.recording_paths import (
+    folder_of_run,
+    home_of,
+    is_converted_file,
+    is_iteration_file,
+    net_folder,
+    tree_of,
+)
 from pytest_msprobe.journal.journal import Entry
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.github import failure_text, place_in_words

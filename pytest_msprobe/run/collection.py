@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from msprobe_hooks.dump.names import parse_api_name, split_direction
-from msprobe_hooks.dump.paths import dump_at, find_dumps, home_of
 from msprobe_hooks.dump.reader import Dump, open_dump
+from msprobe_hooks.dump.recording_paths import dump_at, find_dumps, home_of
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.framework_names import PYTORCH

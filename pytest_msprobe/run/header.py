@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.paths import home_of
+from msprobe_hooks.dump.recording_paths import home_of
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.run.rerun_command import display_path
 

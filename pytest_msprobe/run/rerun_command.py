@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.paths import home_of
+from msprobe_hooks.dump.recording_paths import home_of
 from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.run.mode import modes_of
 from pytest_msprobe.run.options import Options, options_key

@@ -16,8 +16,8 @@ ms = pytest.importorskip("mindspore")
 
 from msprobe_hooks import ConfigError, record  # noqa: E402
 from msprobe_hooks.dump.json_records import Kernel  # noqa: E402
-from msprobe_hooks.dump.paths import find_dumps, step_rank  # noqa: E402
 from msprobe_hooks.dump.reader import open_dump  # noqa: E402
+from msprobe_hooks.dump.recording_paths import find_dumps, step_rank  # noqa: E402
 from msprobe_hooks.extensions.mindspore.graph_dump import VARIABLE, dump_config  # noqa: E402
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump  # noqa: E402
 from msprobe_hooks.recording.config import settings  # noqa: E402

@@ -164,7 +164,7 @@ def test_memory_that_the_system_refuses_is_an_error_of_that_tensor(monkeypatch: 
     zstandard = pytest.importorskip("zstandard")
     import numpy as np
 
-    from msprobe_hooks.dump import compression
+    from msprobe_hooks.dump import containers as compression
 
     frame = np.frombuffer(zstandard.ZstdCompressor(level=1).compress(bytes(4096)), np.uint8)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.names import ApiName, parse_api_name
-    from msprobe_hooks.dump.paths import StepRank, find_dumps, step_rank
     from msprobe_hooks.dump.reader import Dump, open_dump
+    from msprobe_hooks.dump.recording_paths import StepRank, find_dumps, step_rank
     from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, TensorElement
     from msprobe_hooks.dump.values import Value, read_values
     from msprobe_hooks.errors import DumpError, MissingCodecError, RecordError
@@ -24,14 +24,14 @@ _HOMES = {
     "ForwardRecord": "dump.schema",
     "MissingCodecError": "errors",
     "RecordError": "errors",
-    "StepRank": "dump.paths",
+    "StepRank": "dump.recording_paths",
     "TensorElement": "dump.schema",
     "Value": "dump.values",
-    "find_dumps": "dump.paths",
+    "find_dumps": "dump.recording_paths",
     "open_dump": "dump.reader",
     "parse_api_name": "dump.names",
     "read_values": "dump.values",
-    "step_rank": "dump.paths",
+    "step_rank": "dump.recording_paths",
 }
 
 __all__ = [

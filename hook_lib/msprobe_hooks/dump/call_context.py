@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from msprobe_hooks.dump.names import forward_of
-from msprobe_hooks.dump.paths import CONSTRUCT_FILE, STACK_FILE
+from msprobe_hooks.dump.recording_paths import CONSTRUCT_FILE, STACK_FILE
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.escaping import id_name
 from msprobe_hooks.json_decoding import JsonError, decode_json

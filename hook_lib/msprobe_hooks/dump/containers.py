@@ -15,12 +15,12 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from msprobe_hooks.dump import compression
 from msprobe_hooks.errors import DumpError, MissingCodecError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import clipped
@@ -29,6 +29,7 @@ from msprobe_hooks.regular_files import open_regular
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 SUFFIX: Final = ".safetensors"
 #: What the format calls dtypes, by torch's names of them: those that every version since 0.4 knows.
@@ -58,6 +59,17 @@ _MOST_DIMENSIONS = 100
 # So that mapped elements are aligned for any vector unit.
 _ALIGNMENT = 64
 _REMEDY = "copy the file or record the step again"
+
+#: What a container calls this form of a tensor.
+CODEC: Final = "zstd-shuffle"
+REMEDY: Final = "pip install 'pytest-msprobe[compression]'"
+
+# Smaller ones take more to describe than they save.
+_LEAST_BYTES = 1024
+# A frame that saves less than a sixteenth is not worth the time to read it.
+_LEAST_SHARE = 16
+#: How many bytes one of a frame can stand for: its smallest block takes 4 bytes and holds 128 KiB.
+MOST_GROWTH: Final = 2**15
 
 
 class Contained(NamedTuple):
@@ -131,7 +143,7 @@ def beginning(tensors: Iterable[Described]) -> bytes:
         start, end = end, end + (math.prod(shape) * item_size if frame is None else frame)
         stored_as = FORMAT_DTYPES.get(dtype)
         if frame is not None:
-            metadata[name] = msgspec.json.encode(_Compressed(dtype, shape, compression.CODEC)).decode()
+            metadata[name] = msgspec.json.encode(_Compressed(dtype, shape, CODEC)).decode()
             stored_as, shape = _BYTES, (frame,)
         elif stored_as is None:
             metadata[name] = dtype
@@ -188,14 +200,14 @@ def read_elements(path: Path, tensor: Contained, *, mapped: bool = False) -> NDA
 
 def _decompressed(path: Path, tensor: Contained, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
     what = f"{path}: tensor {clipped(tensor.name)!r}"
-    if tensor.codec != compression.CODEC:
+    if tensor.codec != CODEC:
         codec = clipped(str(tensor.codec))
         raise DumpError(f"{what} is compressed as {codec!r}, which this version cannot read; upgrade pytest-msprobe")
-    if not compression.is_available():
-        raise MissingCodecError(f"{what} is compressed, and zstandard is not installed; {compression.REMEDY}")
+    if not is_available():
+        raise MissingCodecError(f"{what} is compressed, and zstandard is not installed; {REMEDY}")
     try:
-        return compression.decompressed(frame, _item_size(tensor.dtype), tensor.element_bytes)
-    except compression.FrameError as error:
+        return decompressed(frame, _item_size(tensor.dtype), tensor.element_bytes)
+    except FrameError as error:
         raise DumpError(f"{what} cannot be decompressed: {error}; {_REMEDY}") from None
 
 
@@ -279,3 +291,60 @@ def _require_apart(path: Path, tensors: Mapping[str, Contained]) -> None:
 
 def _refused(path: Path, problem: str) -> DumpError:
     return DumpError(f"{path}: not a usable container of tensors, {problem}; {_REMEDY}")
+
+
+class FrameError(ValueError):
+    """Bytes are not a frame of a tensor's elements; the text says why."""
+
+
+def is_available() -> bool:
+    """Return whether the library of the codec is installed."""
+    return find_spec("zstandard") is not None
+
+
+def compressed(elements: memoryview, item_size: int) -> bytes | None:
+    """Return the frame of contiguous elements, given as single bytes; None where it would hardly be smaller.
+
+    The interpreter's lock is not held meanwhile.
+    """
+    if len(elements) < _LEAST_BYTES:
+        return None
+    import numpy as np
+    import zstandard
+
+    # Noise repeats little: fewer searches for repetitions cost less and leave more to the entropy coder, which gains.
+    parameters = zstandard.ZstdCompressionParameters.from_level(1, hash_log=6, min_match=7, write_checksum=True)
+    frame = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=len(elements))
+    pieces = []
+    for plane in np.frombuffer(elements, np.uint8).reshape(-1, item_size).T:
+        pieces.append(frame.compress(np.ascontiguousarray(plane).data))
+        # A block has a code of its own.
+        pieces.append(frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+    pieces.append(frame.flush())
+    whole = b"".join(pieces)
+    return whole if len(whole) <= len(elements) - len(elements) // _LEAST_SHARE else None
+
+
+def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray[np.uint8]:
+    """Return the elements, ``size`` bytes, that a frame holds; no memory is taken for more than twice as many.
+
+    Raises FrameError where it holds anything else, ImportError where the codec's library is not installed.
+    """
+    import numpy as np
+    import zstandard
+
+    try:
+        content_size = zstandard.frame_content_size(frame.data)
+        if content_size != size or size > len(frame) * MOST_GROWTH:
+            raise FrameError(
+                f"its {len(frame)} bytes cannot hold the {size} recorded ones; they declare {content_size}"
+            )
+        content = zstandard.ZstdDecompressor().decompress(frame.data, allow_extra_data=False)
+        elements = np.empty((size // item_size, item_size), np.uint8)
+    except zstandard.ZstdError as error:
+        raise FrameError(str(error)) from None
+    except MemoryError:
+        raise FrameError(f"not enough memory for its {size / 2**30:.1f} GiB") from None
+    for place, plane in enumerate(np.frombuffer(content, np.uint8).reshape(item_size, -1)):
+        elements[:, place] = plane
+    return elements.reshape(-1)

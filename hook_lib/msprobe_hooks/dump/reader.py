@@ -14,7 +14,7 @@ import msgspec
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import is_module_name
-from msprobe_hooks.dump.paths import TENSOR_FOLDER, is_converted_file, is_iteration_file
+from msprobe_hooks.dump.recording_paths import TENSOR_FOLDER, is_converted_file, is_iteration_file
 from msprobe_hooks.dump.schema import (
     MAX_DEPTH,
     BackwardRecord,

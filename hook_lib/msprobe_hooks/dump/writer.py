@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from msprobe_hooks.dump.paths import (
+from msprobe_hooks.dump.recording_paths import (
     CONSTRUCT_FILE,
     DEBUG_FILE,
     DUMP_FILE,

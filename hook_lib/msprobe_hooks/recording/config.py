@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump import compression
+from msprobe_hooks.dump import containers
 from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.recording import validators as checks
 from msprobe_hooks.recording.filters import DataMode
@@ -246,8 +246,8 @@ def _check_compression(options: Settings) -> None:
         return
     if options.tensor_files != "safetensors":
         raise ConfigError("compression", options.compression, "none, or zstd with tensor_files safetensors")
-    if not compression.is_available():
-        raise ConfigError("compression", options.compression, f"none, or zstd with zstandard: {compression.REMEDY}")
+    if not containers.is_available():
+        raise ConfigError("compression", options.compression, f"none, or zstd with zstandard: {containers.REMEDY}")
 
 
 def _check_scope(options: Settings) -> None:

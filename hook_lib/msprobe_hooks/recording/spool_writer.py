@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from msprobe_hooks.byte_sizes import format_size
-from msprobe_hooks.dump.paths import recording_folder
+from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.dump.writer import (
     STOP_FILE,
     WRITING_FOLDER,

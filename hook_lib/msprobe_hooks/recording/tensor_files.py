@@ -15,7 +15,7 @@ from typing import Any
 from msprobe_hooks.dump import tokens
 from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Line
 from msprobe_hooks.dump.names import is_parameters_grad
-from msprobe_hooks.dump.paths import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
+from msprobe_hooks.dump.recording_paths import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
 from msprobe_hooks.dump.writer import Dropped, DumpWriter, JsonLines, former_dump, make_folder
 from msprobe_hooks.errors import DiskError
 from msprobe_hooks.recording.config import Settings

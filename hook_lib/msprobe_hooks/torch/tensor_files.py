@@ -17,8 +17,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.compression import compressed
-from msprobe_hooks.dump.containers import SUFFIX, Described, beginning, name_in
+from msprobe_hooks.dump.containers import SUFFIX, Described, beginning, compressed, name_in
 from msprobe_hooks.recording.checksums import crc32_number
 from msprobe_hooks.recording.tensor_entry import Statistics
 from msprobe_hooks.recording.tensor_files import TensorFiles

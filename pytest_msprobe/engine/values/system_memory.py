@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from msprobe_hooks.dump.compression import MOST_GROWTH
-from msprobe_hooks.dump.containers import Contained
+from msprobe_hooks.dump.containers import MOST_GROWTH, Contained
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import clipped
 

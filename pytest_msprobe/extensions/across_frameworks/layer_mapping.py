@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, shared_name, split_called, split_module
-from msprobe_hooks.dump.paths import CONSTRUCT_FILE
+from msprobe_hooks.dump.recording_paths import CONSTRUCT_FILE
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.matching.reordering import intact
 from pytest_msprobe.yaml_with_lines import Section, read_document

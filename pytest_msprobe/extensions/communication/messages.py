@@ -24,8 +24,8 @@ from msprobe_hooks.dump.communication.jsonl import (
     find_steps,
     read_calls,
 )
-from msprobe_hooks.dump.paths import DUMP_FILE, rank_of
 from msprobe_hooks.dump.reader import Dump, ReadDump, read_truncated_dump
+from msprobe_hooks.dump.recording_paths import DUMP_FILE, rank_of
 from msprobe_hooks.errors import DumpError
 
 # The text by which a record that holds a DTensor is known.

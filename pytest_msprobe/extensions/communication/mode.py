@@ -42,7 +42,7 @@ class CommunicationMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return every dump below a folder. Raises DumpError where there is none."""
-        from msprobe_hooks.dump.paths import find_dumps
+        from msprobe_hooks.dump.recording_paths import find_dumps
 
         return find_dumps(folder)
 

@@ -65,8 +65,8 @@ def _sections(dump: Path | None) -> Iterator[Section]:
 
 
 def _needs(place: Path) -> tuple[Fact, ...]:
-    from msprobe_hooks.dump.paths import find_dumps
     from msprobe_hooks.dump.reader import open_dump
+    from msprobe_hooks.dump.recording_paths import find_dumps
     from pytest_msprobe.engine.framework_names import PYTORCH, checked_as
     from pytest_msprobe.extensions.doctor.requirements import dump_facts, probed
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from msprobe_hooks.dump.paths import DUMP_FILE
+from msprobe_hooks.dump.recording_paths import DUMP_FILE
 from msprobe_hooks.dump.writer import STOP_FILE, read_dropped, step_name
 from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.messages import counted

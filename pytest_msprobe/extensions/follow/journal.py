@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from msprobe_hooks.dump.paths import DUMP_FILE
+from msprobe_hooks.dump.recording_paths import DUMP_FILE
 from pytest_msprobe.journal.journal import Journal, JournalWriter, MoreDumps, read_header
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from msprobe_hooks.dump.paths import dump_at, step_rank
+from msprobe_hooks.dump.recording_paths import dump_at, step_rank
 from msprobe_hooks.extensions.free_benchmark.recorder import FILE_NAME, HEADER, row
 from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.reports.csv import as_text, places

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msprobe_hooks.dump.names import direction_of
-from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import Dump, read_dump
+from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_hooks.messages import counted, listed
 from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.framework_names import MINDTORCH

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.paths import home_of
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.recording_paths import home_of
 from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.json_decoding import JsonError, decode_json

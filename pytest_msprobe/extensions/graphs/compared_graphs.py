@@ -8,10 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.paths import by_stage
+from msprobe_hooks.dump.recording_paths import by_stage
 from msprobe_hooks.dump.values import PlacedValue
-from pytest_msprobe.extensions.graphs.building import build_graph, require_modules
-from pytest_msprobe.extensions.graphs.nodes import INDEX, follow_micro_steps, overflow_level, pair_nodes
+from pytest_msprobe.extensions.graphs.nodes import (
+    INDEX,
+    build_graph,
+    follow_micro_steps,
+    overflow_level,
+    pair_nodes,
+    require_modules,
+)
 from pytest_msprobe.extensions.graphs.vis.communication import (
     Conversations,
     Database,

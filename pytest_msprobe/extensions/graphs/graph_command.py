@@ -147,7 +147,7 @@ def _open(arguments: argparse.Namespace, path: Path) -> Dump:
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from msprobe_hooks.dump.paths import by_stage
+    from msprobe_hooks.dump.recording_paths import by_stage
 
     return [
         path
@@ -203,7 +203,7 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
 
 
 def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
-    from pytest_msprobe.extensions.graphs.building import require_modules
+    from pytest_msprobe.extensions.graphs.nodes import require_modules
     from pytest_msprobe.extensions.graphs.page import write_single_page
 
     runs = [_open(arguments, path) for path in paths]
@@ -212,7 +212,7 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 
 
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
-    from pytest_msprobe.extensions.graphs.building import require_modules
+    from pytest_msprobe.extensions.graphs.nodes import require_modules
     from pytest_msprobe.extensions.graphs.page import read_graphs
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of

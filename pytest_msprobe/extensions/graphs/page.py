@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.communication.jsonl import find_partners, find_steps
 from msprobe_hooks.dump.names import is_communication, is_parameters_grad
-from msprobe_hooks.dump.paths import stages_of, step_rank
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.recording_paths import stages_of, step_rank
 from msprobe_hooks.dump.schema import Leaf, TensorElement
 from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.extensions.overflow.anomaly import (
@@ -23,9 +23,8 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     is_ignored,
     read_record_io,
 )
-from pytest_msprobe.extensions.graphs.building import build_graph
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
-from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, pair_nodes
+from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, build_graph, pair_nodes
 from pytest_msprobe.reports.pages.write_page import page_number, write_page
 
 if TYPE_CHECKING:

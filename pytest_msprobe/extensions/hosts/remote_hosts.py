@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.dump.paths import TENSOR_FOLDER
+from msprobe_hooks.dump.recording_paths import TENSOR_FOLDER
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.extensions.hosts.options import read_host_cache

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.paths import find_dumps, rank_in_recording, step_rank
+from msprobe_hooks.dump.recording_paths import find_dumps, rank_in_recording, step_rank
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular

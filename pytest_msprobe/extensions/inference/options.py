@@ -72,7 +72,7 @@ def has_tensors(path: Path) -> bool:
 
 
 def _has(path: Path, pattern: re.Pattern[bytes]) -> bool:
-    from msprobe_hooks.dump.paths import find_dumps
+    from msprobe_hooks.dump.recording_paths import find_dumps
     from msprobe_hooks.errors import DumpError
 
     try:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from msprobe_hooks.dump.names import direction_of, is_module_name, split_module
-from msprobe_hooks.dump.paths import find_dumps, step_rank
 from msprobe_hooks.dump.reader import Dump, positional_names, read_dump
+from msprobe_hooks.dump.recording_paths import find_dumps, step_rank
 from msprobe_hooks.dump.tokens import PassTokens, read_tokens
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError

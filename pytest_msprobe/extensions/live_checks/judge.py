@@ -18,7 +18,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from msprobe_hooks.dump.names import Direction, api_record, backward_of, parse_api_name
-from msprobe_hooks.dump.paths import recording_folder
+from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record, walk_tensors
 from msprobe_hooks.json_decoding import decode_json
 from msprobe_hooks.torch.gradients import saved_tensors_hooks as training_hooks

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.paths import recording_folder
+from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.record import Framework
 from msprobe_hooks.recording.backward import tensors_in

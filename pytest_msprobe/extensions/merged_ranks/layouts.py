@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msprobe_hooks.dump.paths import DUMP_FILE, StepRank
+from msprobe_hooks.dump.recording_paths import DUMP_FILE, StepRank
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.merged_ranks.merged_dump import (
     LayoutError,

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tables and say where they are. Raises CommandError or DumpError where something does not fit."""
-    from msprobe_hooks.dump.paths import STATISTIC_FILE, find_iterations, graph_folders
+    from msprobe_hooks.dump.recording_paths import STATISTIC_FILE, find_iterations, graph_folders
 
     # Names of folders are read off the path, and "." has none.
     iterations = find_iterations(os.walk(arguments.dump.resolve()))
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _lines_of(iteration: Path, ir_file: Path | None, texts: dict[Path, SourceLines]) -> SourceLines:
     """Return what is known of the kernels of a process; each text is read once."""
-    from msprobe_hooks.dump.paths import net_folder
+    from msprobe_hooks.dump.recording_paths import net_folder
     from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import SourceLines, graph_texts, read_ir
 
     process = net_folder(iteration).parent
@@ -90,7 +90,7 @@ def _lines_of(iteration: Path, ir_file: Path | None, texts: dict[Path, SourceLin
 
 
 def _rows(folder: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
-    from msprobe_hooks.dump.paths import net_folder
+    from msprobe_hooks.dump.recording_paths import net_folder
     from msprobe_hooks.extensions.mindspore.static_graph.reader import read_tensors
 
     for tensor in read_tensors(folder, net_folder(folder / "_")):

@@ -27,8 +27,18 @@ from msprobe_standards.validation import shown
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.extensions.monitor.replicas import Replicas
-from pytest_msprobe.extensions.monitor.series_names import Alarm, Place, alarmed_of, item_name, places, story
-from pytest_msprobe.extensions.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread
+from pytest_msprobe.extensions.monitor.series_names import (
+    Alarm,
+    MonitorSkip,
+    Place,
+    alarmed,
+    alarmed_of,
+    item_name,
+    places,
+    skipped,
+    story,
+    with_spread,
+)
 from pytest_msprobe.messages import unknown
 from pytest_msprobe.results.result import DirectionResult
 

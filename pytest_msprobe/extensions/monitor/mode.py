@@ -50,13 +50,13 @@ class MonitorMode:
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents each rank: the first of its folder."""
         from msprobe_hooks.extensions.monitor.series.reader import rank_folders
-        from pytest_msprobe.extensions.monitor.series_results import first_file
+        from pytest_msprobe.extensions.monitor.series_names import first_file
 
         return [first_file(rank_folder) for rank_folder in rank_folders(folder)]
 
     def read_file(self, path: Path) -> Run:
         """Open the rank's run that a file belongs to."""
-        from pytest_msprobe.extensions.monitor.series_results import open_run_of
+        from pytest_msprobe.extensions.monitor.series_names import open_run_of
 
         return open_run_of(path)
 
@@ -133,7 +133,7 @@ class MonitorMode:
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return what is judged, and how."""
-        from pytest_msprobe.extensions.monitor.series_results import listing
+        from pytest_msprobe.extensions.monitor.series_names import listing
 
         listings = {f"files {path.parent}": listing(path.parent) for path in config.stash[_runs_key]}
         return JournalFacts({**config.stash[monitor_key].settings(), **listings})

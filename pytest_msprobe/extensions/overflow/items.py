@@ -12,8 +12,8 @@ import pytest
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.communication.jsonl import Step, find_steps
 from msprobe_hooks.dump.names import is_communication, is_module_name
-from msprobe_hooks.dump.paths import home_of
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.recording_paths import home_of
 from msprobe_hooks.extensions.overflow.anomaly import (
     AnomalyKind,
     Finding,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.paths import KERNEL_LEVEL, home_of
+from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL, home_of
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.overflow import options as overflow_options

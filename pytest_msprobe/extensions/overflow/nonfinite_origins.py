@@ -15,8 +15,8 @@ from msprobe_hooks.dump.communication.endpoints import Communication, Transfers,
 from msprobe_hooks.dump.communication.jsonl import Step
 from msprobe_hooks.dump.effects import effects_of_record
 from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
-from msprobe_hooks.dump.paths import STACK_FILE
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.recording_paths import STACK_FILE
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.extensions.overflow.anomaly import (

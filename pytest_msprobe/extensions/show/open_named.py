@@ -18,8 +18,8 @@ import torch
 
 from msprobe_hooks.dump.containers import find_tensor, is_stored_as_bytes
 from msprobe_hooks.dump.npy import header_of
-from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import open_dump
+from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from msprobe_hooks.dump.paths import home_of
+from msprobe_hooks.dump.recording_paths import home_of
 from pytest_msprobe.reports.check_page.html import write_verdicts_page
 from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, brief, read_earlier_runs

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
 from msprobe_hooks.dump.names import is_forward, is_parameters_grad
-from msprobe_hooks.dump.paths import KERNEL_LEVEL, StepRank
+from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL, StepRank
 from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_sums import arrival_around, has_cancelled

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from msprobe_hooks.dump.paths import StepRank, home_of, stages_of
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.recording_paths import StepRank, home_of, stages_of
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.dump_pair import DumpPair

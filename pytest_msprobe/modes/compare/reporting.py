@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.paths import KERNEL_LEVEL
+from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from msprobe_hooks.dump.paths import StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.reader import Dump, open_dump
+from msprobe_hooks.dump.recording_paths import StepRank, find_dumps, step_rank
 
 
 class Layout(Protocol):

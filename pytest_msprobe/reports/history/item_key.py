@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from msprobe_hooks.dump.paths import step_rank
+from msprobe_hooks.dump.recording_paths import step_rank
 
 
 class ItemKey(NamedTuple):

@@ -14,8 +14,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import read_torch
-from pytest_msprobe.extensions.checkpoint.dcp import read_dcp
 from pytest_msprobe.extensions.checkpoint.megatron import read_megatron
+from pytest_msprobe.extensions.checkpoint.weights_folder import read_dcp
 
 
 def names(path: Path, tree: Any) -> set[str]:

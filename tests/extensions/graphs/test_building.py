@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.graphs.building import MAX_DEPTH, build_graph, resolve_parents
-from pytest_msprobe.extensions.graphs.nodes import Kind
+from pytest_msprobe.extensions.graphs.nodes import MAX_DEPTH, Kind, build_graph, resolve_parents
 from tests.support.dumps.dump_files import Json, tensor, write_dump
 from tests.support.dumps.graphs import CALL, graph_of
 

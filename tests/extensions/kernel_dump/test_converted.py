@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import open_dump
+from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_hooks.errors import RecordError
 from tests.support.dumps.converted import write_kernel
 

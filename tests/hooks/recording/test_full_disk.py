@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from msprobe_hooks import RecordingError, record
 from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Line, read_lines
-from msprobe_hooks.dump.paths import recording_folder
 from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.dump.writer import DumpWriter
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import settings

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from msprobe_hooks import ConfigError, RecordingError, record
-from msprobe_hooks.dump.paths import find_dumps
+from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_hooks.dump.writer import Dropped, read_dropped, size_of, waiting_steps
 from msprobe_hooks.recording.config import read_config, settings
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.extensions.graphs.building import build_graph
-from pytest_msprobe.extensions.graphs.nodes import Graph
+from pytest_msprobe.extensions.graphs.nodes import Graph, build_graph
 from tests.support.dumps.dump_files import Json, forward, tensor, write_dump
 
 CALL = forward(tensor(2))

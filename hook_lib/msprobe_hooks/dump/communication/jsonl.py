@@ -28,8 +28,8 @@ from msprobe_hooks.dump.communication.endpoints import (
     match_transfers,
 )
 from msprobe_hooks.dump.names import is_communication, parse_api_name
-from msprobe_hooks.dump.paths import rank_of
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.recording_paths import rank_of
 from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.dump.writer import JsonLines
 from msprobe_hooks.errors import DumpError, RecordError

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from msprobe_hooks.dump.names import MODULE_TYPES, direction_of, is_module_name, split_module
-from msprobe_hooks.dump.paths import find_dumps, home_of, step_rank
 from msprobe_hooks.dump.reader import Dump, open_dump
+from msprobe_hooks.dump.recording_paths import find_dumps, home_of, step_rank
 from msprobe_hooks.dump.schema import ForwardRecord, tensors_of
 from msprobe_hooks.errors import ConfigError, DumpError
 from msprobe_hooks.messages import closest, listed

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.dump.names import backward_of, split_called
-from msprobe_hooks.dump.paths import step_rank
+from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.dump.writer import write_error
 from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, Judging, NotPerturbedError, outputs_of
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings, Stage

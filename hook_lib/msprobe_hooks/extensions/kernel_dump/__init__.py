@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session | None:
     """Return a recording of one call's kernels at level L2 of PyTorch."""
-    from msprobe_hooks.dump.paths import KERNEL_LEVEL
+    from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 
     if framework != "pytorch" or settings.level != KERNEL_LEVEL:
         return None
@@ -36,7 +36,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
 def open_dump(path: Path) -> Dump | None:
     """Return the dump of a folder of converted kernel files."""
-    from msprobe_hooks.dump.paths import is_converted_file
+    from msprobe_hooks.dump.recording_paths import is_converted_file
 
     if not is_converted_file(path):
         return None

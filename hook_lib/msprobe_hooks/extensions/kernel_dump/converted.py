@@ -19,7 +19,8 @@ import msgspec
 
 from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
 from msprobe_hooks.dump.npy import Array, dtype_name, read_file
-from msprobe_hooks.dump.paths import (
+from msprobe_hooks.dump.reader import DumpKind
+from msprobe_hooks.dump.recording_paths import (
     KERNEL_LEVEL,
     MAPPING_FILE,
     NAME_IN_WORDS,
@@ -30,7 +31,6 @@ from msprobe_hooks.dump.paths import (
     parse_name,
     tree_of,
 )
-from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 

@@ -20,8 +20,8 @@ from msprobe_hooks.dump.names import (
     is_parameters_grad,
     split_module,
 )
-from msprobe_hooks.dump.paths import StepRank, rank_of, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
+from msprobe_hooks.dump.recording_paths import StepRank, rank_of, step_rank
 from msprobe_hooks.dump.values import STATISTICS
 from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.extensions.merged_ranks.joined_records import (

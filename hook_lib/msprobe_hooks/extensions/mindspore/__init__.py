@@ -41,7 +41,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
 def open_dump(path: Path) -> Dump | None:
     """Return what MindSpore dumped of an iteration of a static graph."""
-    from msprobe_hooks.dump.paths import is_iteration_file
+    from msprobe_hooks.dump.recording_paths import is_iteration_file
 
     if not is_iteration_file(path):
         return None

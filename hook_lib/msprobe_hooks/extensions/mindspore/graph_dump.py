@@ -21,7 +21,7 @@ import mindspore
 from mindspore.common import api
 from mindspore.common.api import _pynative_executor
 
-from msprobe_hooks.dump.paths import find_iterations, graph_folders
+from msprobe_hooks.dump.recording_paths import find_iterations, graph_folders
 from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder, write_error
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.extensions.mindspore import graph_engine

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mindspore import nn, ops
 from mindspore.ops.operations.debug_ops import DumpGradient, TensorDump
 
-from msprobe_hooks.dump.paths import KERNEL_LEVEL
+from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.dump.writer import make_folder
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.extensions.mindspore.apis import functions, layers

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import torch
 from torch import nn
 
-from msprobe_hooks.dump.paths import recording_folder
+from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
 from msprobe_hooks.extensions.repeated_steps.differences import Call, Difference, Kind, Report, as_hex
 from msprobe_hooks.extensions.repeated_steps.differing_call import (

@@ -12,12 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from msprobe_hooks.dump.paths import step_rank
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.extensions.overflow.anomaly import BUILT_IN, IgnoreRules
 from pytest_msprobe.errors import FolderError, OptionError
-from pytest_msprobe.extensions.graphs.building import build_graph
-from pytest_msprobe.extensions.graphs.nodes import overflow_level
+from pytest_msprobe.extensions.graphs.nodes import build_graph, overflow_level
 from pytest_msprobe.extensions.graphs.vis.communication import (
     Conversations,
     Database,

@@ -22,7 +22,7 @@ from numpy import load
 from torch import Tensor
 
 from msprobe_hooks.dump.json_records import Kernel
-from msprobe_hooks.dump.paths import net_folder
+from msprobe_hooks.dump.recording_paths import net_folder
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import Statement

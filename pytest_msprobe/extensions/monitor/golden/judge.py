@@ -26,13 +26,16 @@ from pytest_msprobe.extensions.monitor.series_names import (
     PARAMETERS,
     Alarm,
     Kind,
+    MonitorSkip,
     Place,
+    alarmed,
     is_input,
     item_name,
     kind_of,
     places,
+    skipped,
+    with_spread,
 )
-from pytest_msprobe.extensions.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
 
 #: What reports call leaving the tolerance.

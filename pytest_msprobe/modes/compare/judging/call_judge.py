@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import forward_of, is_forward, split_called
-from msprobe_hooks.dump.paths import KERNEL_LEVEL
+from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from pytest_msprobe.modes.compare.judging.cancelled_sums import (
     Terms,
     arrival_around,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.call_context import modules_around
 from msprobe_hooks.dump.names import is_forward, split_called
-from msprobe_hooks.dump.paths import KERNEL_LEVEL
+from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.judging.cancelled_sums import distance, excused, is_cancelled

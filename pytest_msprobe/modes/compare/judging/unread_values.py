@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.effects import UNDEFINED, Effects, ValidRows, effects_of_record, valid_rows_of
 from msprobe_hooks.dump.names import direction_of, split_called
-from msprobe_hooks.dump.paths import step_rank
+from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED

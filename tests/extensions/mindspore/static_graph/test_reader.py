@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from msprobe_hooks.dump.paths import StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.reader import open_dump
+from msprobe_hooks.dump.recording_paths import StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump

@@ -11,7 +11,7 @@ import pytest
 from msprobe_hooks.extensions.monitor.series.reader import open_run
 from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
 from pytest_msprobe.extensions.monitor.judging import RuleJudge, judge_run, load_policy, resolution
-from pytest_msprobe.extensions.monitor.series_results import MonitorSkip
+from pytest_msprobe.extensions.monitor.series_names import MonitorSkip
 from tests.support.dumps.watched import norm, write_norms
 
 FROZEN = np.full(30, 2.5)

@@ -12,8 +12,8 @@ import torch
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.communication.jsonl import find_steps
-from msprobe_hooks.dump.paths import find_dumps
 from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.recording_paths import find_dumps
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Phase, analyse
 from tests.support.requirements import require

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.paths import StepRank, find_dumps, rank_of, recording_folder, step_rank
+from msprobe_hooks.dump.recording_paths import StepRank, find_dumps, rank_of, recording_folder, step_rank
 from msprobe_hooks.errors import DumpError
 
 

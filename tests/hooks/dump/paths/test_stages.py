@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.paths import by_stage, folder_of_run, stages_of
+from msprobe_hooks.dump.recording_paths import by_stage, folder_of_run, stages_of
 
 
 @pytest.mark.parametrize(

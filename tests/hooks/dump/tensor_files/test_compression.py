@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from msprobe_hooks.dump.compression import FrameError, compressed, decompressed
+from msprobe_hooks.dump.containers import FrameError, compressed, decompressed
 
 ITEM_SIZES = st.sampled_from([1, 2, 4, 8, 16])
 

@@ -21,7 +21,8 @@ from typing import ClassVar
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, unreadable
 from msprobe_hooks.dump.npy import dtype_name, header_of
-from msprobe_hooks.dump.paths import (
+from msprobe_hooks.dump.reader import DumpKind
+from msprobe_hooks.dump.recording_paths import (
     KERNEL_LEVEL,
     MAPPING_FILE,
     STATISTIC_FILE,
@@ -29,7 +30,6 @@ from msprobe_hooks.dump.paths import (
     graph_folders,
     net_folder,
 )
-from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.escaping import id_name

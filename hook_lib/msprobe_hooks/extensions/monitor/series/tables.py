@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.dump.names import is_module_name, is_parameters_grad
-from msprobe_hooks.dump.paths import DUMP_FILE, dumps_by_rank, rank_in_recording, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
+from msprobe_hooks.dump.recording_paths import DUMP_FILE, dumps_by_rank, rank_in_recording, step_rank
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, MonitorError, RecordError
 from msprobe_hooks.extensions.monitor.series.paths import RECORDED_TASKS, make_folder, rank_of, tag

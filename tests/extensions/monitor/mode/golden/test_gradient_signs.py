@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pytest_msprobe.extensions.monitor.judging import load_policy
-from pytest_msprobe.extensions.monitor.series_results import MonitorSkip
+from pytest_msprobe.extensions.monitor.series_names import MonitorSkip
 from tests.support.dumps.probed import write_probe
 from tests.support.dumps.watched import norm, write_norms
 from tests.support.runs import check
