@@ -15,6 +15,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.support.nightly import nightly_but
+
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = {"pytest_msprobe": REPOSITORY / "pytest_msprobe", "msprobe_hooks": REPOSITORY / "hook_lib/msprobe_hooks"}
 EXTENSIONS = sorted(
@@ -144,14 +146,22 @@ COMPARED = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("extension", EXTENSIONS)
-def test_without_an_extension_the_demo_comes_to_the_same(extension: str, without: TakeOut) -> None:
-    checkout = without({*dependents(extension)})
+def assert_that_the_demo_comes_to_the_same(checkout: Path) -> None:
     checked = run(checkout, *DEMO)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     compared = run(checkout, *COMPARED)
     assert compared.returncode == 1, compared.stdout + compared.stderr
+
+
+@pytest.mark.slow
+def test_without_any_extension_the_demo_comes_to_the_same(without: TakeOut) -> None:
+    assert_that_the_demo_comes_to_the_same(without({*EXTENSIONS}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extension", nightly_but(EXTENSIONS, "fast_path", "mindspore", "npu_operators"))
+def test_without_an_extension_the_demo_comes_to_the_same(extension: str, without: TakeOut) -> None:
+    assert_that_the_demo_comes_to_the_same(without({*dependents(extension)}))
 
 
 def assert_that_the_core_passes(checkout: Path) -> None:
@@ -160,6 +170,7 @@ def assert_that_the_core_passes(checkout: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_core_passes_without_any_extension(without: TakeOut) -> None:
     assert_that_the_core_passes(without({*EXTENSIONS}))
 
