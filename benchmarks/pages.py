@@ -217,7 +217,7 @@ def write_graph(path: Path, nodes: int) -> None:
     from graph_vs_peer import write_runs
 
     from msprobe_hooks.dump.reader import read_dump
-    from pytest_msprobe.extensions.graphs.page import write_single_page
+    from pytest_msprobe.extensions.graphs.graph_page import write_single_page
 
     runs = path.with_name("runs")
     write_runs(runs, nodes)

@@ -41,8 +41,9 @@ for module in (
 ):
     import_module(f"pytest_msprobe.{module}")
 for extension in extensions().values():
-    if find_spec(f"{extension.__name__}.mode") is not None:
-        import_module(f"{extension.__name__}.mode")
+    for module in ("mode", "options"):
+        if find_spec(f"{extension.__name__}.{module}") is not None:
+            import_module(f"{extension.__name__}.{module}")
 
 # No test depends on how fast or how busy a machine is. CI tries the same each time; elsewhere the search goes on.
 settings.register_profile("untimed", deadline=None, derandomize=VARIABLE in os.environ)

@@ -28,7 +28,7 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
 
 def pytest_msprobe_session(config: pytest.Config) -> None:
     """Register the plugins of the fast path."""
-    from pytest_msprobe.extensions.fast_path.fast_protocol import SessionHooks, register
+    from pytest_msprobe.extensions.fast_path.fast_hooks import SessionHooks, register
     from pytest_msprobe.extensions.fast_path.switch import read_setting
 
     read_setting(config)

@@ -1,4 +1,4 @@
-"""Plugins of the fast path: phases of an item, reported without pytest's hooks around them, and reports kept packed.
+"""Phases of an item, reported without pytest's hooks around them, and reports that are kept packed.
 
 What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
 as much as those around the call. Where only pytest itself listens to them, they are left out. Each phase is
@@ -8,7 +8,8 @@ is shown on a terminal that is not seen. An item goes through pytest's own phase
 ``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
 last of its file: with it pytest tears down what it set up before.
 
-Most are never asked for anything again. Those of an item that can make them again are kept as the item and two times.
+Most reports are never asked for anything again. Those of an item that can make them again are kept as the item and two
+times.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import Any, Literal, Protocol
 import pytest
 from _pytest.runner import call_and_report
 
-from pytest_msprobe.extensions.fast_path.left_out_hooks import HookSubset, has_external_impls, register_log_capture
-from pytest_msprobe.run.deferred_item import FastItem, fast_path_key, forget_hooks, preselect_key
+from pytest_msprobe.extensions.fast_path.left_out_hooks import HookSubset, has_external_impls
+from pytest_msprobe.run.deferred_item import FastItem
 
 # The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
 _PHASES = (
@@ -43,33 +44,7 @@ _SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_
 Phase = Literal["setup", "call", "teardown"]
 
 
-class SessionHooks:
-    """Work of a session for the fast path, whether it is on or not."""
-
-    def pytest_collection_modifyitems(self, session: pytest.Session) -> None:
-        """Count what ``-k`` has left out before items were made."""
-        from pytest_msprobe.extensions.fast_path.preselection import report_preselection
-
-        report_preselection(session)
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
-        forget_hooks(session.config)
-
-
-def register(config: pytest.Config) -> None:
-    """Register the plugins of the fast path, where it is on."""
-    if config.stash[fast_path_key]:
-        # Modules that import private names of pytest, which are there.
-        from pytest_msprobe.extensions.fast_path.preselection import preselect
-        from pytest_msprobe.run.reporting import attach_start
-
-        config.stash[preselect_key] = preselect
-        register_log_capture(config)
-        config.pluginmanager.register(_FastProtocol(config, attach_start), "msprobe-fast-protocol")
-
-
-class _FastProtocol:
+class FastProtocol:
     """The plugin that leaves them out, in every process that runs items.
 
     ``attach_start`` puts what is known of the process into the first report.

@@ -25,7 +25,7 @@ def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
 
 
 def _page_graphs(pairs: Sequence[DumpPair]) -> PageGraphs:
-    from pytest_msprobe.extensions.graphs.page import read_graphs
+    from pytest_msprobe.extensions.graphs.graph_page import read_graphs
 
     return read_graphs(pairs)
 

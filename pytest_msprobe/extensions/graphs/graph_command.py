@@ -203,8 +203,8 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
 
 
 def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
+    from pytest_msprobe.extensions.graphs.graph_page import write_single_page
     from pytest_msprobe.extensions.graphs.nodes import require_modules
-    from pytest_msprobe.extensions.graphs.page import write_single_page
 
     runs = [_open(arguments, path) for path in paths]
     require_modules(runs)
@@ -212,8 +212,8 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 
 
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
+    from pytest_msprobe.extensions.graphs.graph_page import read_graphs
     from pytest_msprobe.extensions.graphs.nodes import require_modules
-    from pytest_msprobe.extensions.graphs.page import read_graphs
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
     from pytest_msprobe.modes.compare.runs import open_run

@@ -37,6 +37,6 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
 
 def pytest_msprobe_session(config: pytest.Config) -> None:
     """Register what starts workers on other hosts."""
-    from pytest_msprobe.extensions.hosts.remote_hosts import HostWorkers
+    from pytest_msprobe.extensions.hosts.host_workers import HostWorkers
 
     config.pluginmanager.register(HostWorkers(), "msprobe-host-workers")

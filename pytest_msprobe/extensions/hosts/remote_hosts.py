@@ -1,4 +1,4 @@
-"""A run's workers on other hosts, started as xdist starts its own: which files they need, what they are sent."""
+"""A run's workers on other hosts: which files they need, and what the controller sends them."""
 
 from __future__ import annotations
 
@@ -104,15 +104,3 @@ def _packages(config: pytest.Config) -> Mapping[str, str]:
         return {}
     frameworks = {dump.framework for dump in config.stash[dumps_key].values()}
     return {"torch": "torch"} | {name: name for name in frameworks if name != PYTORCH}
-
-
-class HostWorkers:
-    """The hook of xdist, which may not be installed."""
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """Start workers on other hosts as well."""
-        from pytest_msprobe.run.usage_errors import usage_errors
-
-        with usage_errors():
-            start_remote_workers(config)

@@ -27,7 +27,7 @@ def pytest_msprobe_register_frameworks(registry: FrameworkRegistry) -> None:
 
 def pytest_msprobe_register_dump_checks(registry: DumpCheckRegistry) -> None:
     """Add the check of the kernels of a static graph."""
-    from pytest_msprobe.extensions.mindspore.kernels.check import KernelChecks
+    from pytest_msprobe.extensions.mindspore.kernels.items import KernelChecks
 
     registry.add("static graph", KernelChecks())
 

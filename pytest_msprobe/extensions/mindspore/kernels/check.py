@@ -1,10 +1,10 @@
-"""The check of one kernel of a static graph, whose recorded results are the target, and kernels as items."""
+"""The check of one kernel of a static graph, whose recorded results are the target, and kernels' definitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -14,12 +14,10 @@ from torch import Tensor
 from msprobe_hooks.dump.json_records import Kernel
 from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, tensors_of
-from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import Statement
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.engine.framework_names import KERNELS
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import Subject
 from pytest_msprobe.engine.replay.calls.side import Run
@@ -28,7 +26,6 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.mindspore.kernels import backward, convolution, forward, optimizer, recurrent
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import (
     KernelCall,
@@ -39,17 +36,8 @@ from pytest_msprobe.extensions.mindspore.kernels.kernel_call import (
 )
 from pytest_msprobe.extensions.mindspore.primitives import activation, reductions
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE as PRIMITIVES
-from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip
-from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.setups import setups_key
-
-if TYPE_CHECKING:
-    import pytest
-
-    from msprobe_hooks.dump.reader import Dump
-
 
 _OF_ELEMENTS: Final = frozenset(
     """
@@ -270,55 +258,3 @@ class _Computed:
         call = KernelCall(self.kind, inputs, self.results, self.settings, self.statement, self.inferred)
         results = as_list(self.definition.golden(call))
         return [ours.reshape(recorded.shape) for ours, recorded in zip(results, self.results, strict=True)]
-
-
-class KernelItem(DumpItem):
-    """The check of one execution of a kernel."""
-
-    dump: GraphDump
-    # What starts is the definitions' side alone.
-    runs_on_device = True
-
-    def judge(self) -> DirectionResult:
-        """Return the policy's verdict on what the kernel gave."""
-        setup = self.config.stash[setups_key].setup_for(KERNELS)
-        # Whatever lists items never loads torch.
-
-        return check_kernel(self.dump, self.name, setup)
-
-    def signature(self) -> Hashable:
-        """Return the kernel's type and the kinds of its tensors."""
-        kernel = self.dump.kernels[self.name]
-        return (kernel.type, *((slot, x.dtype, x.shape) for slot, x in kernel.inputs.items()))
-
-
-class KernelChecks:
-    """The check of the kernels that a static graph executed."""
-
-    def require_checkable(self, dumps: Iterable[Dump], options: CheckOptions) -> None:
-        """Raise DumpError for kernels without tensors, OptionError where an option asks to run kernels again."""
-        graphs = list(dumps)
-        for dump in graphs:
-            if dump.task != "tensor":
-                raise DumpError(
-                    f"{dump.path}: holds statistics of kernels, which cannot be judged without tensors; dump them with "
-                    '"saved_data": "tensor"'
-                )
-        if options.needs_golden or replace(options, features=()) != CheckOptions():
-            raise OptionError(
-                f"{graphs[0].path}: kernels of a static graph are judged as recorded and not run; leave out "
-                "the options on baselines, saved cases, repeating, perturbing and exploring"
-            )
-
-    def names(self, dump: GraphDump) -> Iterator[str]:
-        """Yield the names of the executions of kernels that are checked, in their order."""
-        return (name for name, kernel in dump.kernels.items() if not kernel.is_parameter)
-
-    def items(self, file: pytest.File, dump: GraphDump) -> Iterator[KernelItem]:
-        """Yield an item for each execution of a kernel, in their order."""
-        for name in self.names(dump):
-            yield KernelItem.from_parent(file, name=name, dump=dump)
-
-    def judge(self, dump: GraphDump, name: str, setup: ReplayConfig) -> DirectionResult:
-        """Return the policy's verdict on what a kernel gave."""
-        return check_kernel(dump, name, setup)

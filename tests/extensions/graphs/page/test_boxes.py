@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.extensions.graphs.data_flow import Edge
+from pytest_msprobe.extensions.graphs.graph_page import Drawing, Mark, Run, drawn
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
-from pytest_msprobe.extensions.graphs.page import Drawing, Mark, Run, drawn
 from pytest_msprobe.reports.pages.write_page import write_page
 from tests.support.browser.chromium import click, set_width, texts, until
 from tests.support.browser.serving import served
@@ -40,7 +40,7 @@ def look(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         data = {"title": "", "about": "", "calls": [], "graphs": graphs}
         write_page(
             tmp_path / "page.html",
-            "pytest_msprobe.extensions.graphs.page",
+            "pytest_msprobe.extensions.graphs",
             data,
             title="Sample",
             parts=("dagre", "graph"),

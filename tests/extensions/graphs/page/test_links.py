@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from msprobe_hooks.dump.reader import Dump, read_dump
-from pytest_msprobe.extensions.graphs.page import communication_links
+from pytest_msprobe.extensions.graphs.graph_page import communication_links
 from tests.support.dumps.dump_files import Json, forward, tensor_around, value, write_dump
 
 REDUCE, SEND, RECEIVE = (f"Distributed.{name}.0.forward" for name in ("all_reduce", "send", "recv"))

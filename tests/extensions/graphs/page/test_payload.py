@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.extensions.graphs.page import Drawing, Mark, Run, drawn, read_run
+from pytest_msprobe.extensions.graphs.graph_page import Drawing, Mark, Run, drawn, read_run
 from tests.support.dumps.dump_files import Json, forward, tensor_around, write_dump
 
 BLOCK, ONE, TWO = "Module.block.Block.forward.0", "Torch.relu.0.forward", "Torch.tanh.0.forward"

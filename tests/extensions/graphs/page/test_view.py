@@ -11,8 +11,8 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.graphs.data_flow import Edge
+from pytest_msprobe.extensions.graphs.graph_page import Drawing, Run, drawn, read_graphs, write_single_page
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
-from pytest_msprobe.extensions.graphs.page import Drawing, Run, drawn, read_graphs, write_single_page
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.reports.pages.write_page import write_page
 from tests.support.browser.chromium import click, texts, until
@@ -222,7 +222,7 @@ def test_fifty_thousand_calls_stay_usable_and_fit_a_narrow_screen(browser: Any, 
     data = {"title": "", "about": "", "calls": [], "graphs": drawn([Drawing("", run, {})])}
     write_page(
         tmp_path / "page.html",
-        "pytest_msprobe.extensions.graphs.page",
+        "pytest_msprobe.extensions.graphs",
         data,
         title="Recorded run",
         parts=("dagre", "graph"),
