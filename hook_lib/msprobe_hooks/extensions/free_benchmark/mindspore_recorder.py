@@ -26,12 +26,11 @@ from msprobe_hooks.extensions.free_benchmark.argument_changes import (
 )
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings
 from msprobe_hooks.extensions.free_benchmark.recorder import (
-    FILE_NAME,
-    MINDSPORE_FORM,
     BenchmarkedCall,
     BenchmarkRecorder,
     summed,
 )
+from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, MINDSPORE_FORM
 from msprobe_hooks.extensions.mindspore.call_recording import Finishing
 from msprobe_hooks.extensions.mindspore.gradients import is_awaited
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder, host

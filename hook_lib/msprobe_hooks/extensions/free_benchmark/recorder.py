@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -15,9 +14,9 @@ from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.dump.names import backward_of, split_called
 from msprobe_hooks.dump.recording_paths import step_rank
-from msprobe_hooks.dump.writer import write_error
 from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, Judging, NotPerturbedError, outputs_of
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings, Stage
+from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, Form, append_rows, row
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
@@ -32,9 +31,6 @@ _START = 2.05
 
 #: Which threshold: of an API, in a dtype.
 Kind = tuple[str, str]
-
-FILE_NAME = "free_benchmark.csv"
-HEADER = ("rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", "shape", "output_index")
 
 
 @dataclass(slots=True)
@@ -71,7 +67,7 @@ class BenchmarkRecorder(Recorder):
     """
 
     judging: ClassVar[Judging]
-    form: ClassVar[_Form]
+    form: ClassVar[Form]
     #: The calls of the handler ``fix``.
     fixed_call: ClassVar[type[BenchmarkedCall]]
 
@@ -128,7 +124,7 @@ class BenchmarkRecorder(Recorder):
         ]
         _log.warning("%s: perturbed by %s, its result changes too much", name, self.benchmark.pert_mode)
         with self.lock:
-            self._or_fail(lambda: _append_rows(self.table(files.folder), rows, self.form))
+            self._or_fail(lambda: append_rows(self.table(files.folder), rows, self.form))
 
     def note_fixed(self) -> None:
         """Count a call with whose perturbed result the program goes on."""
@@ -347,43 +343,3 @@ class _Preheat:
         elif not good or max(good) < min(bad):
             learning.threshold = min(*bad, threshold)
             learning.is_learned = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """Form of msprobe's table of a framework: its columns, the symbol of a change of sign, and shapes in words."""
-
-    header: tuple[str, ...]
-    sign_flip: str | float
-    shape: Callable[[tuple[int, ...]], str]
-
-
-TORCH_FORM = _Form(HEADER, "symbol_flipping", lambda shape: f"torch.Size({list(shape)})")
-# A ratio of 8 means a change of sign there.
-MINDSPORE_FORM = _Form(("rank", "pert_type", *HEADER[2:]), 7.0, str)
-
-
-def row(
-    where: tuple[int | None, str, str, int | None, str],
-    ratio: float | None,
-    dtype: str,
-    shape: tuple[int, ...],
-    index: int | None,
-    *,
-    flips_sign: bool,
-    form: _Form = TORCH_FORM,
-) -> list[Any]:
-    """Return a row: ``where`` are rank, perturbation, stage, step and API; what there is none of is empty."""
-    max_rel = form.sign_flip if flips_sign else None if ratio is None else ratio - 1
-    size = form.shape(shape) if dtype else None
-    return ["" if value is None else value for value in (*where, max_rel, dtype, size, index)]
-
-
-def _append_rows(path: Path, rows: Sequence[list[Any]], form: _Form = TORCH_FORM) -> None:
-    """Append to a table, which gets its header where it is new. Raises RecordingError where the disk refuses."""
-    try:
-        is_new = not path.exists()
-        with path.open("a", encoding="utf-8", newline="", errors="backslashreplace") as file:
-            csv.writer(file).writerows([form.header, *rows] if is_new else rows)
-    except OSError as error:
-        raise write_error(path, "written", error) from None

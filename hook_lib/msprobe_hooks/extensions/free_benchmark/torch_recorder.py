@@ -14,13 +14,12 @@ from torch.utils import _pytree as pytree
 from msprobe_hooks.dump.names import is_in_place, split_called
 from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError, outputs_of, without_overwritten
 from msprobe_hooks.extensions.free_benchmark.recorder import (
-    FILE_NAME,
-    TORCH_FORM,
     Again,
     BenchmarkedCall,
     BenchmarkRecorder,
     summed,
 )
+from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, TORCH_FORM
 from msprobe_hooks.extensions.free_benchmark.torch_perturbations import TorchJudging, perturb
 from msprobe_hooks.torch.apis import WRITING
 from msprobe_hooks.torch.generators import Generators

@@ -376,9 +376,7 @@ def _broadcast_shape(*shapes: torch.Size) -> tuple[int, ...]:
     dims = max(map(len, shapes), default=0)
     padded = [(1,) * (dims - len(shape)) + tuple(shape) for shape in shapes]
     distinct = [{size for size in sizes if size != 1} for sizes in zip(*padded, strict=True)]
-    return (
-        tuple(max(extents, default=1) for extents in distinct) if all(len(extents) <= 1 for extents in distinct) else ()
-    )
+    return tuple(max(sizes, default=1) for sizes in distinct) if all(len(sizes) <= 1 for sizes in distinct) else ()
 
 
 def alike(named_args: NamedArgs) -> Iterator[Cut]:
