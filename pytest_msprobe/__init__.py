@@ -1,6 +1,8 @@
 """Precision checks as pytest test cases.
 
 PYTEST_DONT_REWRITE, as `import_hook` sees to: pytest warns of plugins that it was to rewrite and could not.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

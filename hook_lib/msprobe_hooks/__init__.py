@@ -3,6 +3,8 @@
 Importing this package imports no framework; recording and watching import the one that is looked at. Names that
 extensions export, such as ``watch``, are imported when they are first used.
 PYTEST_DONT_REWRITE: no test reads an assertion of this package.
+
+Importing its modules loads msgspec.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The commands of ``pytest-msprobe``, one module each."""
+"""The commands of ``pytest-msprobe``, one module each.
+
+Importing its modules loads msgspec and pytest.
+"""

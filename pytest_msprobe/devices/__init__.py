@@ -1,1 +1,4 @@
-"""The only code that touches a target: one module per kind of device behind one protocol."""
+"""The only code that touches a target: one module per kind of device behind one protocol.
+
+Importing its modules loads msgspec.
+"""

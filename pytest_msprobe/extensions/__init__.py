@@ -6,6 +6,8 @@ plugin called ``msprobe.<folder>``, so that ``-p no:msprobe.monitor`` turns one 
 in ``check_dump`` and in commands, `register` calls the same functions.
 
 The core imports no extension; an extension imports the core and, where its first line says so, one other.
+
+Importing its modules loads nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The journal of a run."""
+"""The journal of a run.
+
+Importing its modules loads msgspec.
+"""

@@ -1,1 +1,4 @@
-"""The kinds of run, one folder each."""
+"""The kinds of run, one folder each.
+
+Importing its modules loads nothing.
+"""

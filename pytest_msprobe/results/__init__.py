@@ -1,1 +1,4 @@
-"""Results of records, as data."""
+"""Results of records, as data.
+
+Importing its modules loads msgspec.
+"""

@@ -1,1 +1,4 @@
-"""Storage of tensors: safetensors files, their names, and how much they may take."""
+"""Storage of tensors: safetensors files, their names, and how much they may take.
+
+Importing its modules loads msgspec and torch.
+"""

@@ -2,6 +2,8 @@
 
 The names are imported on first use, so that importing the package costs neither torch nor numpy.
 PYTEST_DONT_REWRITE: no test reads an assertion of this package.
+
+Importing its modules loads torch and yaml.
 """
 
 from __future__ import annotations

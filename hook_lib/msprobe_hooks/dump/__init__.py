@@ -1,6 +1,8 @@
 """A dump as data: names, records, files; what its neighbours say of scopes, ranks and steps.
 
 The names are imported on first use: reading names alone loads no reader of files.
+
+Importing its modules loads msgspec.
 """
 
 from __future__ import annotations

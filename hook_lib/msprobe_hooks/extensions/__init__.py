@@ -2,6 +2,8 @@
 
 The package of an extension has the names of `msprobe_hooks.extension_points` that it needs. The core imports no
 extension; an extension imports the core and, where its first line says so, one other.
+
+Importing its modules loads msgspec.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The values of calls: dtypes, strides, nesting, files, and what exceptions mean."""
+"""The values of calls: dtypes, strides, nesting, files, and what exceptions mean.
+
+Importing its modules loads msgspec and torch.
+"""

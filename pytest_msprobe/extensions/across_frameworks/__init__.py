@@ -7,6 +7,8 @@ of the files of ``--msprobe-mapping``, and has no option of its own. With a laye
 
 It enters by ``pytest_msprobe_register_comparisons``. Without it, records are paired by the names that they have.
 Take it out by deleting this folder and tests/extensions/across_frameworks.
+
+Importing its modules loads msgspec, pytest and yaml.
 """
 
 from __future__ import annotations

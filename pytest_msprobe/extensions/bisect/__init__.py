@@ -6,6 +6,8 @@ It adds no option to pytest. ``-o FOLDER`` keeps a journal of the runs, from whi
 and what each run printed.
 
 Take it out by deleting this folder and tests/extensions/bisect.
+
+Importing its modules loads msgspec.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Mode: ``--msprobe-checkpoint PATH --msprobe-golden PATH``, with the settings ``m
 ``--msprobe-mapping``.
 It writes the JSON file in msprobe's format, and a page by ``--msprobe-html``. Take it out by deleting this folder, its
 counterpart and tests/extensions/checkpoint.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

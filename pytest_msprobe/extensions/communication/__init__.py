@@ -7,6 +7,8 @@ its kin) are computed again over all ranks by their golden definitions, which is
 Mode: ``--msprobe-communication PATH``, the folder of a step or of all steps; with ``--msprobe-html`` it writes a page
 of lanes, one a rank. It has no other option and writes no other file.
 Take it out by deleting this folder and tests/extensions/communication.
+
+Importing its modules loads msgspec and pytest.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Each fact is found in a process of its own, so that a library that hangs or cras
 It adds no option to pytest and writes no file.
 
 Take it out by deleting this folder and tests/extensions/doctor.
+
+Importing its modules loads msgspec.
 """
 
 from __future__ import annotations

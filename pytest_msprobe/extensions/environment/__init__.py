@@ -6,6 +6,8 @@ without running it.
 The page is that of ``--msprobe-html``, a workbook that of ``--msprobe-xlsx``.
 
 Take it out by deleting this folder, the hook library's extension of the same name, and tests/extensions/environment.
+
+Importing its modules loads msgspec, pytest and yaml.
 """
 
 from __future__ import annotations

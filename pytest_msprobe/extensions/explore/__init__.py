@@ -5,6 +5,8 @@ their own with ``precision.tensors`` and ``pytest_msprobe.tensors``. It needs hy
 ``--msprobe-save-failures`` what it finds is saved like any other failure.
 
 Take it out by deleting this folder and tests/extensions/explore; tests cannot draw inputs then.
+
+Importing its modules loads hypothesis, msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

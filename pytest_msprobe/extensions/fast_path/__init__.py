@@ -6,6 +6,8 @@ records ``-k``, ``--lf`` and ``FILE::NAME`` leave out is known before items are 
 file.
 
 Take it out by deleting this folder and tests/extensions/fast_path; items then take pytest's own path.
+
+Importing its modules loads msgspec and pytest.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ with these options on each, and removes it from the folder.
 It adds no option to pytest. One journal holds the items of all steps.
 
 Take it out by deleting this folder and tests/extensions/follow.
+
+Importing its modules loads msgspec and pytest.
 """
 
 from __future__ import annotations

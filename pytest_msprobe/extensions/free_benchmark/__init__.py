@@ -5,6 +5,8 @@ it writes ``free_benchmark.csv``, in msprobe's columns. The perturbations are th
 the same name, which perturbs calls while a program runs.
 
 Take it out by deleting this folder, that extension, and tests/extensions/free_benchmark.
+
+Importing its modules loads msgspec, pytest and torch.
 """
 
 from __future__ import annotations

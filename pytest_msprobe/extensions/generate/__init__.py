@@ -6,6 +6,8 @@ writes modules ``test_*.py`` and what they share into the folder, with the recor
 Records of PyTorch need no other extension.
 
 Take it out by deleting this folder and tests/extensions/generate.
+
+Importing its modules loads mindspore, msgspec, pytest and torch.
 """
 
 from __future__ import annotations

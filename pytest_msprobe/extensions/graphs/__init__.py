@@ -6,6 +6,8 @@ the records and the files next to them (``construct.json``, ``stack.json``); ove
 
 It enters by ``pytest_msprobe_register_comparisons``, as what draws the graphs of a page; without it, pages have none.
 Take it out by deleting this folder and tests/extensions/graphs.
+
+Importing its modules loads msgspec, pytest and yaml.
 """
 
 from __future__ import annotations

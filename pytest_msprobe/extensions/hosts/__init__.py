@@ -5,6 +5,8 @@ comes back. Its cards are counted apart, and the run goes on without a host that
 ``--msprobe-host-cache SIZE`` limits what a host keeps of received files, in a folder of its user's cache.
 
 Take it out by deleting this folder and tests/extensions/hosts; workers then run on this host alone.
+
+Importing its modules loads msgspec, pytest and xdist.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ key ``model_names`` of ``--msprobe-mapping``. It writes the JSON file, and the t
 
 It enters by ``pytest_msprobe_register_comparisons`` as a kind of comparison, with pairs, items and reports of its own.
 Without it, calls are compared with calls. Take it out by deleting this folder and tests/extensions/inference.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ the CPU as msprobe's ``PtdbgDispatch`` does. The options of a check, such as ``-
 With ``journal=FILE`` a program writes a journal, ``PtdbgDispatch`` writes msprobe's tables.
 
 Take it out by deleting this folder and tests/extensions/live_checks.
+
+Importing its modules loads isal, mindspore, msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

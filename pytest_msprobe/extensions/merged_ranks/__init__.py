@@ -6,6 +6,8 @@ Options: ``--msprobe-target-layout`` and ``--msprobe-golden-layout`` of ``--mspr
 
 It enters by ``pytest_msprobe_register_comparisons``. Take it out by deleting this folder, its counterpart in the hook
 library and tests/extensions/merged_ranks.
+
+Importing its modules loads msgspec, pytest and yaml.
 """
 
 from __future__ import annotations

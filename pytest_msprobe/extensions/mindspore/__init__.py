@@ -6,6 +6,8 @@ command, and writes no file. The hook library's extension of the same name recor
 
 Take it out by deleting this folder, that extension, tests/extensions/mindspore and tests/mindspore; a dump of MindSpore
 is then refused with "unknown framework".
+
+Importing its modules loads mindspore, msgspec, pytest and torch.
 """
 
 from __future__ import annotations

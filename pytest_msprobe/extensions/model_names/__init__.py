@@ -7,4 +7,6 @@ The extensions inference and checkpoint need it.
 Its options are those of their modes: the key ``model_names`` of ``--msprobe-mapping``, which adds names, and
 ``--msprobe-model-config FILE``. It adds no mode and writes no file.
 Take it out by deleting this folder and tests/extensions/model_names, and with it inference and checkpoint.
+
+Importing its modules loads msgspec and yaml.
 """

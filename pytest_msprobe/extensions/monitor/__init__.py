@@ -8,6 +8,8 @@ Tests watch a training by the fixture ``msprobe_monitor``. Commands: ``pytest-ms
 ``anomaly-analyse``.
 
 Take it out by deleting this folder, the hook library's extension of the same name, and tests/extensions/monitor.
+
+Importing its modules loads msgspec, numpy, pytest and yaml.
 """
 
 from __future__ import annotations

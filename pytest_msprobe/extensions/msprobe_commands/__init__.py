@@ -6,6 +6,8 @@ that ``--msprobe-save-baseline`` and ``--msprobe-csv`` wrote, and writes msprobe
 XlsxWriter and openpyxl.
 
 Neither adds an option to pytest. Take it out by deleting this folder and tests/extensions/msprobe_commands.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

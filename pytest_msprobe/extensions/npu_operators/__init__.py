@@ -9,6 +9,8 @@ name, by ``python -m tests.support.npu.operators_page``: `operator_table` here, 
 ``msprobe_hooks/extensions/npu_operators/operators.py``, from which recordings and comparisons know the operators.
 
 Take it out by deleting this folder, msprobe_hooks/extensions/npu_operators and tests/extensions/npu_operators.
+
+Importing its modules loads msgspec and torch.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ The mode ``--msprobe-overflow DUMP`` judges each record of a dump; its options a
 ``overflow_check`` fail at the call in which inf or nan arises, and leave its tensors in a folder of their own.
 
 Take it out by deleting this folder, the hook library's extension of the same name, and tests/extensions/overflow.
+
+Importing its modules loads msgspec, pytest and torch.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Records run there in a Python process that ssh starts, and their results come ba
 It adds no option and writes no file.
 
 Take it out by deleting this folder and tests/extensions/remote; ``remote:`` is an unknown device then.
+
+Importing its modules loads msgspec and torch.
 """
 
 from __future__ import annotations

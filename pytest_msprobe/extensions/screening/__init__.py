@@ -5,6 +5,8 @@ than ten billion operations: ``--msprobe-screening GFLOP`` says from where on, a
 off. It writes no file; results and JUnit hold what was seen (``screened``).
 
 Take it out by deleting this folder and tests/extensions/screening; every product is computed again then.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ A tensor is named by its file, by ``dump.json::RECORD`` or by the folder of a sa
 It adds no option to pytest.
 
 Take it out by deleting this folder and tests/extensions/show.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ a plugin or ``conftest.py`` adds functions of its own. It writes no file; rows o
 
 It enters by ``pytest_msprobe_register_comparisons``. Without it, the option is not offered and values are compared as
 they were recorded. Take it out by deleting this folder and tests/extensions/transformations.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ yet; ``--html FILE`` writes a page of their curves, ``--csv`` a table.
 It adds no option to pytest.
 
 Take it out by deleting this folder and tests/extensions/trend.
+
+Importing its modules loads msgspec and pytest.
 """
 
 from __future__ import annotations

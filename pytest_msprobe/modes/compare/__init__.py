@@ -1,1 +1,4 @@
-"""Two recorded runs compared, call by call."""
+"""Two recorded runs compared, call by call.
+
+Importing its modules loads msgspec, pytest and yaml.
+"""

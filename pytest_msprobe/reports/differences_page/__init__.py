@@ -1,1 +1,4 @@
-"""The page of what differs between two sides, in groups."""
+"""The page of what differs between two sides, in groups.
+
+Importing its modules loads msgspec.
+"""

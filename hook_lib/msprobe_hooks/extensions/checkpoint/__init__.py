@@ -6,6 +6,8 @@ Files: ``step<n>/rank<n>/weights.json`` and ``digests.bin``, and tensors where t
 Command: that of `pytest_msprobe.extensions.checkpoint`, which compares the two sides.
 Without it ``msprobe_hooks`` has no ``write_weights``.
 Take it out by deleting this folder, pytest_msprobe/extensions/checkpoint and tests/extensions/checkpoint.
+
+Importing its modules loads mindspore, msgspec and torch.
 """
 
 from __future__ import annotations

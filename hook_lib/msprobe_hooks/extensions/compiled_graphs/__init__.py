@@ -5,6 +5,8 @@ the calls between graphs.
 Level of a recording: ``compiled``, with PyTorch. It adds no command and no file besides those of every recording.
 Without it this level is refused.
 Take it out by deleting this folder and tests/extensions/compiled_graphs.
+
+Importing its modules loads isal, msgspec and torch.
 """
 
 from __future__ import annotations

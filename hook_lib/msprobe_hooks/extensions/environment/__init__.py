@@ -7,6 +7,8 @@ Files: ``rank<n>.json`` in the folder that the program names.
 Command: that of `pytest_msprobe.extensions.environment`, which compares the files of two trainings.
 Without it recordings are the same, and ``msprobe_hooks`` has no ``write_environment``.
 Take it out by deleting this folder, pytest_msprobe/extensions/environment and tests/extensions/environment.
+
+Importing its modules loads isal, mindspore, msgspec and torch.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Public name: ``feed``. Key of ``config.json``: ``load``. It adds no command.
 Files: none; what then runs is recorded as ever.
 Without it ``msprobe_hooks`` has no ``feed``, and ``load`` is refused.
 Take it out by deleting this folder and tests/extensions/feed.
+
+Importing its modules loads isal, mindspore, msgspec and torch.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Public name: ``fix``. It adds no key to ``config.json``.
 Files: a process that follows a plan writes ``calls.*``, ``left.*`` and ``problem.*`` next to ``plan.json``.
 Without it ``msprobe_hooks`` has no ``fix``.
 Take it out by deleting this folder, pytest_msprobe/extensions/bisect, tests/extensions/fix and tests/extensions/bisect.
+
+Importing its modules loads isal, mindspore, msgspec and torch.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ Options: those of `pytest_msprobe.extensions.free_benchmark`, which perturbs the
 Without it the task is refused.
 Take it out by deleting this folder, pytest_msprobe/extensions/free_benchmark and tests/extensions/free_benchmark, and
 kernel_dump, which needs it.
+
+Importing its modules loads isal, mindspore, msgspec and torch.
 """
 
 from __future__ import annotations

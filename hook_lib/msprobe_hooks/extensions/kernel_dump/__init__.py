@@ -6,6 +6,8 @@ Level of a recording: ``L2`` with PyTorch on a card. It adds no command.
 Files: ``kernel_config.json`` in the step's folder, or ``kernel_config_<rank>.json``, and what the library writes.
 Without it level L2 is refused with PyTorch, and so are converted files.
 Take it out by deleting this folder and tests/extensions/kernel_dump.
+
+Importing its modules loads isal, msgspec and torch.
 """
 
 from __future__ import annotations

@@ -6,4 +6,6 @@ communication between the ranks is left out. It adds nothing to recording and wr
 
 pytest-msprobe's extension of the same name compares such runs; the options are its own. Take it out by deleting this
 folder, its counterpart in pytest-msprobe and tests/extensions/merged_ranks.
+
+Importing its modules loads msgspec.
 """

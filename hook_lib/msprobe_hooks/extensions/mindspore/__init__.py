@@ -8,6 +8,8 @@ Command: ``code-mapping`` of `pytest_msprobe` names the lines of a static graph'
 Without it framework ``mindspore`` is refused, also by the extensions that need this one, and so are static graphs.
 Take it out by deleting this folder, pytest_msprobe/extensions/mindspore, tests/extensions/mindspore and
 tests/mindspore, and the extensions that need it or the parts of them that do.
+
+Importing its modules loads mindspore and msgspec.
 """
 
 from __future__ import annotations

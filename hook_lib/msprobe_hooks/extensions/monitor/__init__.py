@@ -9,6 +9,8 @@ Files: CSV files of msprobe's names or this project's series, ``module_struct.js
 Options and commands: those of `pytest_msprobe.extensions.monitor`, which judges series and compares them.
 Without it these names are missing and the task is refused.
 Take it out by deleting this folder, pytest_msprobe/extensions/monitor and tests/extensions/monitor.
+
+Importing its modules loads msgspec.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Without it, recordings hold no call of torch_npu's own API. It adds no option and writes no file.
 Take it out by deleting this folder, pytest_msprobe/extensions/npu_operators and tests/extensions/npu_operators.
+
+Importing its modules loads msgspec.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Files: those of any recording with tensors.
 Options and commands: those of `pytest_msprobe.extensions.overflow`, which finds the origin over all ranks of a dump.
 Without it both tasks are refused.
 Take it out by deleting this folder, pytest_msprobe/extensions/overflow and tests/extensions/overflow.
+
+Importing its modules loads isal, mindspore, msgspec and torch.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Public name: ``replay_step``. It adds no key to ``config.json`` and no command.
 Files: ``repeats<rank>.json`` and recordings of steps that differ, in the folder that the program names.
 Without it ``msprobe_hooks`` has no ``replay_step``.
 Take it out by deleting this folder and tests/extensions/repeated_steps.
+
+Importing its modules loads isal, msgspec and torch.
 """
 
 from __future__ import annotations

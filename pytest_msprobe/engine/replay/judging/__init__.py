@@ -1,1 +1,4 @@
-"""Verdicts on the outputs and gradients of one call."""
+"""Verdicts on the outputs and gradients of one call.
+
+Importing its modules loads msgspec, torch and yaml.
+"""

@@ -1,1 +1,4 @@
-"""Further runs of a call, which show how it reacts to perturbed inputs, to repetition or to the CPU."""
+"""Further runs of a call, which show how it reacts to perturbed inputs, to repetition or to the CPU.
+
+Importing its modules loads msgspec and torch.
+"""

@@ -1,1 +1,4 @@
-"""Kernels of a static graph: what a kernel was given goes through a golden definition, and what it gave is judged."""
+"""Kernels of a static graph: what a kernel was given goes through a golden definition, and what it gave is judged.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
+"""

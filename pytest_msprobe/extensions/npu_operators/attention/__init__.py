@@ -1,1 +1,4 @@
-"""Golden definitions: attention, its masks, caches and indexers."""
+"""Golden definitions: attention, its masks, caches and indexers.
+
+Importing its modules loads msgspec and torch.
+"""

@@ -1,1 +1,4 @@
-"""Golden definitions: boxes around objects in images, and what is pooled from them."""
+"""Golden definitions: boxes around objects in images, and what is pooled from them.
+
+Importing its modules loads msgspec and torch.
+"""

@@ -1,1 +1,4 @@
-"""Golden definitions: routing of tokens to experts, and matrix products by groups."""
+"""Golden definitions: routing of tokens to experts, and matrix products by groups.
+
+Importing its modules loads msgspec and torch.
+"""

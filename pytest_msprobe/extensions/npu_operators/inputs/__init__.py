@@ -1,1 +1,4 @@
-"""Constraints on the drawn inputs of NPU operators."""
+"""Constraints on the drawn inputs of NPU operators.
+
+Importing its modules loads torch.
+"""

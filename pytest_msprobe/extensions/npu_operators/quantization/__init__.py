@@ -1,1 +1,4 @@
-"""Golden definitions: quantization, and operators whose inputs or results are quantized."""
+"""Golden definitions: quantization, and operators whose inputs or results are quantized.
+
+Importing its modules loads msgspec and torch.
+"""

@@ -1,1 +1,4 @@
-"""Golden definitions: layouts, casts, selections and updates of tensors."""
+"""Golden definitions: layouts, casts, selections and updates of tensors.
+
+Importing its modules loads msgspec and torch.
+"""

@@ -1,1 +1,4 @@
-"""Recorded baselines: what one device measured, written down to judge another device by."""
+"""Recorded baselines: what one device measured, written down to judge another device by.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
+"""

@@ -1,1 +1,4 @@
-"""Calls that run again after their verdict: repeated, on parts of their batch, or with perturbed inputs."""
+"""Calls that run again after their verdict: repeated, on parts of their batch, or with perturbed inputs.
+
+Importing its modules loads msgspec, torch and yaml.
+"""

@@ -1,1 +1,4 @@
-"""Matching of calls between two dumps."""
+"""Matching of calls between two dumps.
+
+Importing its modules loads msgspec, pytest and yaml.
+"""

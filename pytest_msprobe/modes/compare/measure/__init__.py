@@ -1,1 +1,4 @@
-"""Measurements of the tensors of a compared pair."""
+"""Measurements of the tensors of a compared pair.
+
+Importing its modules loads msgspec, pytest and torch.
+"""

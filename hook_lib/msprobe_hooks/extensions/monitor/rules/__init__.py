@@ -3,6 +3,8 @@
 A rule is a frozen struct of its limits. Its `Detector` takes values one by one, as a training process has them, and
 reports what is wrong with each; `Rule.is_broken` does so for a whole series at once, by the same arithmetic, so that
 both agree to the bit. docs/monitor.md says where the default limits come from.
+
+Importing its modules loads msgspec and numpy.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Constraints on drawn arguments, beyond their recorded ranges."""
+"""Constraints on drawn arguments, beyond their recorded ranges.
+
+Importing its modules loads torch.
+"""
