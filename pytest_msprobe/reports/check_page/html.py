@@ -10,7 +10,7 @@ from typing import Any
 from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
-from pytest_msprobe.reports.check_page.rows import AboutRun, CheckedRecord, Rows, RunFacts
+from pytest_msprobe.reports.check_page.rows import OF_DUMPS, AboutRun, CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
 from pytest_msprobe.reports.history.item_histories import ItemHistories
 from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
@@ -47,7 +47,10 @@ def _run(run: RunFacts) -> dict[str, Any]:
 
 
 def write_page_of_journals(
-    path: Path, runs: Sequence[WholeRun], earlier: EarlierRuns | None, about: Callable[[Journal], AboutRun]
+    path: Path,
+    runs: Sequence[WholeRun],
+    earlier: EarlierRuns | None = None,
+    about: Callable[[Journal], AboutRun] = lambda journal: OF_DUMPS,
 ) -> None:
     """Write the page of what several runs, or one, have finished; ``about`` says what its head has of each.
 
