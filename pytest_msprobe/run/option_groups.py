@@ -33,9 +33,3 @@ def add_groups(parser: pytest.Parser) -> None:
 def option_group(parser: pytest.Parser, name: str) -> pytest.OptionGroup:
     """Return the group of a job, or that of a mode by the mode's name."""
     return parser.getgroup(f"msprobe-{name}", f"msprobe: {_TITLES.get(name, name)}")
-
-
-def parser_of(group: pytest.OptionGroup) -> pytest.Parser:
-    """Return the parser of a group, where a mode finds the groups of other jobs."""
-    assert group.parser is not None
-    return group.parser
