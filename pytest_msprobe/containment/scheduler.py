@@ -115,7 +115,7 @@ def status_of(node: Any) -> int | None:
 
 
 class End(Enum):
-    """Fate of the first item that a dead worker had not completed."""
+    """End of the first item that a dead worker had not completed."""
 
     FINISHED = "it was reported"
     CRASHED = "it ended the worker"

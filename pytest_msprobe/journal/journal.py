@@ -93,7 +93,7 @@ DIVIDED_DUMPS = "divided dumps"
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """Subject of a journal.
+    """Header of a journal: the run that it belongs to.
 
     ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged, ``shard`` which part of a run
     this is, as ``3/8``; a run that resumes must have the same. ``root`` is the folder that the ids' paths start from,
@@ -131,7 +131,7 @@ class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
 
 
 class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
-    """Numbers of what a run did not look at, by reason: the last line of one that comes to its end."""
+    """Counts of what a run did not look at, by reason: the last line of one that comes to its end."""
 
     counts: dict[str, int]
 

@@ -12,6 +12,9 @@ from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult, from_plain
 from pytest_msprobe.storage.atomic_write import atomic_write
 
+#: Results of items by their ids, in the order in which they ended.
+Results = dict[str, DirectionResult]
+
 
 def cannot_be_written(path: Path, error: OSError) -> str:
     """Return the line that says so."""
@@ -52,10 +55,6 @@ class PageFile:
             terminalreporter.line(one_line(f"ERROR: msprobe report: {self.problem}"), red=True)
         else:
             terminalreporter.line(one_line(f"msprobe report: {self.path}{left_out}"))
-
-
-#: What came of items, by their ids, in the order in which they ended.
-Results = dict[str, DirectionResult]
 
 
 class PageReport:

@@ -30,7 +30,7 @@ _NO_PATH = ("", ".", "./")
 
 @dataclass(frozen=True, slots=True)
 class RunUt:
-    """Requests of the section; None and empty where it asks for nothing.
+    """Settings of the section ``run_ut``; None and empty where it has none.
 
     ``white_list`` and ``black_list`` are names of APIs without their type. ``unused`` are keys that were read and have
     no meaning here.

@@ -73,7 +73,7 @@ def patterns(texts: Iterable[str]) -> tuple[str, ...]:
 # Help texts start with a small letter, are one sentence without a full stop, and name the default.
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Request that every run has. ``mode`` says what is made of ``dumps``, and keeps its own options."""
+    """Options of every run. ``mode`` says what is made of ``dumps``, and keeps its own options."""
 
     mode: Mode
     dumps: tuple[str, ...]

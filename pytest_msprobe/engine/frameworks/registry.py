@@ -45,7 +45,7 @@ class TableForm:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkEntry:
-    """Way of a framework into a process.
+    """Entry of the registry: how a framework is started in a process, and what it needs.
 
     ``open`` imports and starts it, and raises DeviceError where that fails. ``missing`` returns what keeps this
     installation from running its calls and what to do; None for nothing. ``prepare`` is called before torch is imported

@@ -23,7 +23,7 @@ from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 @dataclass(frozen=True, slots=True)
 class JudgedMemory:
-    """Memory of the arguments that is judged with the results, by the arguments' paths.
+    """Memory of arguments, judged with the results; by the arguments' paths.
 
     ``own`` are the arguments themselves, ``surrounded`` those that have other elements in between, which nothing may
     write to. ``storages`` are such of recorded layouts: the argument as it was before the call, on the CPU, and which

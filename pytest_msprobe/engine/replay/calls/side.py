@@ -28,7 +28,7 @@ _LARGE = 2**18
 
 
 class Invoke(Protocol):
-    """Way of a side to call a function: a device's ``call``, or the plain call on the CPU."""
+    """Function with which a side calls another: a device's ``call``, or the plain call on the CPU."""
 
     def __call__(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Call ``func`` for the record of that name."""
@@ -36,7 +36,7 @@ class Invoke(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Place and manner of one side's computation.
+    """One side of a trial: where it computes, in which dtypes and how.
 
     ``put`` brings a CPU tensor to where it is used, as a copy wherever a call may write to it. ``dtype`` maps recorded
     dtypes to the ones used here. ``autocast`` is the dtype of an autocast region around the call, None for none.

@@ -146,7 +146,7 @@ class Precision(NamedTuple):
 
 
 class _Memory(threading.local):
-    """Memory of one walk at a time, in each thread: the system takes as long to give it as a pass over it takes."""
+    """Memory that the walks of a thread use in turn: new memory costs as much time as a pass over it."""
 
     _rows = np.empty((6, 0))
 
