@@ -13,8 +13,7 @@ float64 over rows, three to twenty times as fast. Norms are then off by 1e-10 to
 alike. Where float32 cannot hold a square, float64 is taken for all. Of complex numbers the absolute values are taken.
 A tensor that is empty, or whose values cannot be read, has NaN for all statistics.
 
-Their elements are copied when they are measured, and reduced when the numbers are asked for, as at the end of a step.
-Definitions are those of ``batched_statistics``; all is in float64.
+Small tensors on a CPU are copied when measured, and reduced in float64 when fetched, as at the end of a step.
 """
 
 from __future__ import annotations
