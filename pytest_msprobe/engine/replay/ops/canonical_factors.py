@@ -327,13 +327,9 @@ def product_of_orthogonal_factor(outputs: Any, golden: Any) -> Mapping[str, torc
 
 def product_of_cholesky_factor(outputs: Any, golden: Any) -> Mapping[str, torch.Tensor]:
     """Return the matrix that a lower or upper factor belongs to."""
-    factor = _in_double(outputs[0])
+    factor = _wide(outputs[0])
     is_upper = not factor.tril(-1).any()
     return {"LLh": factor.mH @ factor if is_upper else factor @ factor.mH}
-
-
-def _in_double(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def in_precision_of(output: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
