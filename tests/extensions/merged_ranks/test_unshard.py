@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.extensions.merged_ranks.joined_records import merge_shared
+from msprobe_hooks.extensions.merged_ranks.tensor_parallel import merge_shared
 from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged, make_whole
 from tests.support.dumps.dump_files import Json, forward, value
 from tests.support.dumps.ranks import dump

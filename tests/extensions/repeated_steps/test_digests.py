@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from msprobe_hooks.extensions.repeated_steps.differing_call import CallDigests, digest, named_digests
+from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, digest, named_digests
 
 
 def number(tensor: Tensor) -> int:

@@ -24,15 +24,9 @@ from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.recording_paths import StepRank, rank_of, step_rank
 from msprobe_hooks.dump.values import STATISTICS
 from msprobe_hooks.errors import DumpError, RecordError
-from msprobe_hooks.extensions.merged_ranks.joined_records import (
-    Recorded,
-    chunk_of,
-    merge_shared,
-    micro_steps,
-    one_process,
-    reductions_of,
-)
+from msprobe_hooks.extensions.merged_ranks.pipeline_parallel import Recorded, chunk_of, micro_steps, one_process
 from msprobe_hooks.extensions.merged_ranks.shard_statistics import MARK, is_tensor, number_of, ranks_in
+from msprobe_hooks.extensions.merged_ranks.tensor_parallel import merge_shared, reductions_of
 from msprobe_hooks.messages import did_you_mean
 
 #: What a recorded tensor is recognised by in another record.

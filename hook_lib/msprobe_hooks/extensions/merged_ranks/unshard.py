@@ -17,7 +17,6 @@ from msprobe_hooks.dump.json_records import encode_record
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.values import STATISTICS
-from msprobe_hooks.extensions.merged_ranks.joined_records import decode_record
 from msprobe_hooks.extensions.merged_ranks.shard_statistics import (
     HELD,
     MARK,
@@ -31,6 +30,7 @@ from msprobe_hooks.extensions.merged_ranks.shard_statistics import (
     shards_of,
     without_shards,
 )
+from msprobe_hooks.extensions.merged_ranks.tensor_parallel import decode_record
 
 Shape: TypeAlias = tuple[int, ...]
 

@@ -17,14 +17,8 @@ from torch import nn
 from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
 from msprobe_hooks.extensions.repeated_steps.differences import Call, Difference, Kind, Report, as_hex
-from msprobe_hooks.extensions.repeated_steps.differing_call import (
-    REPETITIONS,
-    CallCapture,
-    CallDigests,
-    DifferingCall,
-    combined,
-    first_other_call,
-)
+from msprobe_hooks.extensions.repeated_steps.differing_call import REPETITIONS, CallCapture, DifferingCall
+from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, combined, first_other_call
 from msprobe_hooks.extensions.repeated_steps.ranks import Ranks, Schedule, minority
 from msprobe_hooks.extensions.repeated_steps.training_state import (
     RandomNumbers,

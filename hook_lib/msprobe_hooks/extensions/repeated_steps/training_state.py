@@ -15,12 +15,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differing_call import (
-    CallCapture,
-    CallDigests,
-    named_digests,
-    number_digest,
-)
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture
+from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, named_digests, number_digest
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 

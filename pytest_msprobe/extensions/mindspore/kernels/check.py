@@ -14,7 +14,7 @@ from torch import Tensor
 from msprobe_hooks.dump.json_records import Kernel
 from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, tensors_of
-from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import Statement
+from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device, hardware

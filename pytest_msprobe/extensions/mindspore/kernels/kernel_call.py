@@ -25,7 +25,7 @@ from msprobe_hooks.dump.json_records import Kernel
 from msprobe_hooks.dump.recording_paths import net_folder
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import Statement
+from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump, read_iteration
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.values.error_kinds import REFUSALS

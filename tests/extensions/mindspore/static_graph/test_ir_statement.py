@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import constant, parse_statement
+from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import constant, parse_statement
 
 TRANSPOSE = """\
   %15(equiv_29_CNode_56) = PrimFunc_Transpose(%14, (I64(0), I64(2), I64(1))) primitive_attrs: {IsFeatureMapInputList: \

@@ -37,12 +37,12 @@ from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import (
     Flow,
     GraphSurroundings,
     IrNode,
-    Statement,
     graph_texts,
     kernel_nodes,
     read_ir,
     without_number,
 )
+from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
 from msprobe_hooks.messages import clipped
 from msprobe_hooks.regular_files import read_regular
 

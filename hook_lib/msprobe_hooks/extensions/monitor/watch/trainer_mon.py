@@ -25,8 +25,9 @@ from msprobe_hooks.regular_files import read_regular
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.monitor.series.anomalies import Alert
     from msprobe_hooks.extensions.monitor.series.writer import Row
+    from msprobe_hooks.extensions.monitor.watch.run_files import RunFiles
     from msprobe_hooks.extensions.monitor.watch.torch_watcher import TorchWatcher
-    from msprobe_hooks.extensions.monitor.watch.watcher import RunFiles, Watcher
+    from msprobe_hooks.extensions.monitor.watch.watcher import Watcher
 
 _log = logging.getLogger("msprobe_hooks")
 
