@@ -14,8 +14,9 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.inference.passes import ForwardPass, ModuleCall
 from pytest_msprobe.extensions.inference.recorded_weights import RunningPrecision, depth_limit, operator_limit
 from pytest_msprobe.extensions.inference.run_values import ROTATED, RunValues, block_numbers
-from pytest_msprobe.extensions.inference.token_errors import TokenErrors, TokenPairs, aligned_rows, measure_tokens
+from pytest_msprobe.extensions.inference.token_errors import TokenErrors, aligned_rows, measure_tokens
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
+from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
 from pytest_msprobe.modes.compare.rows import Cause, Outcome
 
 #: How the name of a router ends.

@@ -32,8 +32,8 @@ from pytest_msprobe.extensions.inference.recorded_weights import (
     compare_weights,
 )
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
-from pytest_msprobe.extensions.inference.token_errors import TokenPairs, token_pairs
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
+from pytest_msprobe.extensions.inference.token_pairs import TokenPairs, token_pairs
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcome, Row
 

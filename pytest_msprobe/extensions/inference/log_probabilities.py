@@ -16,8 +16,9 @@ import torch
 
 from pytest_msprobe.extensions.inference.forward_judge import JudgedValue
 from pytest_msprobe.extensions.inference.run_values import ATTENTION_NORM, INPUT, LOGITS, ROTATED, RunValues
-from pytest_msprobe.extensions.inference.token_errors import Numbers, TokenPairs, aligned_rows
+from pytest_msprobe.extensions.inference.token_errors import Numbers, aligned_rows
 from pytest_msprobe.extensions.inference.token_layout import Integers, row_places
+from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
 
 
 @dataclass(frozen=True, slots=True)
