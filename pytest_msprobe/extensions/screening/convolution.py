@@ -15,16 +15,8 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.ops.convolution_geometry import PARAMETERS, Axis, Windows, convolution_call
 from pytest_msprobe.engine.values.strides import overlaps
 from pytest_msprobe.extensions.screening.config import SCREENED_DTYPES
-from pytest_msprobe.extensions.screening.tile_sums import (
-    TILE,
-    Contraction,
-    Layout,
-    Product,
-    contraction,
-    in_groups,
-    patches,
-    patches_of,
-)
+from pytest_msprobe.extensions.screening.im2col import Contraction, Layout, contraction, in_groups, patches, patches_of
+from pytest_msprobe.extensions.screening.tile_sums import TILE, Product
 
 
 @dataclass(frozen=True, slots=True)

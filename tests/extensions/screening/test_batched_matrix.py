@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.screening.tile_sums import contraction
+from pytest_msprobe.extensions.screening.im2col import contraction
 
 SIZES = dict(zip("abmnkl", (2, 3, 4, 5, 6, 7), strict=True))
 

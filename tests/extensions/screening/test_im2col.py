@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.ops.convolution_geometry import Axis
-from pytest_msprobe.extensions.screening.tile_sums import TILE, Patches, blocks, patches_of, products_with, walked
+from pytest_msprobe.extensions.screening.im2col import Patches, patches_of
+from pytest_msprobe.extensions.screening.tile_sums import TILE, blocks, products_with, walked
 
 # Patches of these are of one block, of several, and of channels that are no part of a tile.
 CHANNELS = st.sampled_from((1, 3, 96, 128, 1500))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.screening.tile_sums import patches
+from pytest_msprobe.extensions.screening.im2col import patches
 
 CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -12,26 +11,20 @@ import numpy as np
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.paths import TASKS
-from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey, open_run, rank_folders
-from msprobe_hooks.extensions.monitor.series.tables import Watched
-from msprobe_hooks.messages import counted
+from msprobe_hooks.extensions.monitor.series.reader import Run, SeriesKey, open_run, rank_folders
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.monitor.golden.gradient_signs import TASK, Signs, probed
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared, Pair
-from pytest_msprobe.extensions.monitor.golden.series_tolerance import CONTINUOUS, Source, Twins
+from pytest_msprobe.extensions.monitor.golden.series_tolerance import CONTINUOUS
+from pytest_msprobe.extensions.monitor.golden.step_splits import MicroBatches, require_same_start, view
 from pytest_msprobe.extensions.monitor.judging import MonitorPolicy, SignSimilarity
 from pytest_msprobe.extensions.monitor.series_names import (
-    GRADIENTS,
-    PARAMETERS,
     Alarm,
-    Kind,
     MonitorSkip,
     Place,
     alarmed,
-    is_input,
     item_name,
-    kind_of,
     places,
     skipped,
     with_spread,
@@ -42,16 +35,6 @@ from pytest_msprobe.results.result import DirectionResult
 RULE = "golden"
 
 _NEIGHBOURS = 3
-
-# An input is given, not computed: it differs by a rounding to bfloat16 at most. What is computed differs by a few.
-_OTHER_INPUT, _OTHER_TENSORS = 2.0**-7, 2.0**-6
-
-# So many tensors show what a run starts with, whatever its size.
-_ASKED = 24
-
-# MindSpore's is of the last micro batch alone, and no file says whose it is.
-_UNREDUCED = "grad_unreduced"
-_OF_MICRO_BATCH = frozenset({Kind.ACTIVATION, Kind.ACTIVATION_GRADIENT, Kind.COLLECTIVE})
 
 
 class GoldenJudge:
@@ -70,7 +53,7 @@ class GoldenJudge:
         pair: Pair,
         signs: Signs | None,
         policy: MonitorPolicy,
-        batches: _MicroBatches | None = None,
+        batches: MicroBatches | None = None,
     ) -> None:
         self._batches = batches
         self._rank = target.rank
@@ -263,10 +246,10 @@ def golden_judges(
 
 
 def _judge(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None, policy: MonitorPolicy) -> GoldenJudge:
-    batches = _require_same_start("--msprobe-monitor", target, golden)
-    others = [_view(rerun, _require_same_start("--msprobe-golden-rerun", rerun, golden)) for rerun in reruns]
+    batches = require_same_start("--msprobe-monitor", target, golden)
+    others = [view(rerun, require_same_start("--msprobe-golden-rerun", rerun, golden)) for rerun in reruns]
     aside = (open_run(target.folder), open_run(golden.folder))
-    pair = Pair(_view(target, batches), _view(golden, batches), others, dtype=dtype, aside=aside)
+    pair = Pair(view(target, batches), view(golden, batches), others, dtype=dtype, aside=aside)
     return GoldenJudge(target, golden, pair, signs_of(target, golden, reruns, dtype), policy, batches)
 
 
@@ -277,31 +260,6 @@ def signs_of(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None)
         return None
     pair = Pair(ours.summaries, theirs.summaries, dtype=dtype)
     return Signs(ours, theirs, [other for other in others if other is not None], pair)
-
-
-def _require_same_start(flag: str, run: Run, golden: Run) -> _MicroBatches | None:
-    """Return the micro batches of both where these differ. Raises OptionError where the runs cannot be compared."""
-    batches = _other_micro_batches(run, golden)
-    pair = Pair(_view(run, batches), _view(golden, batches))
-    if batches is not None and not pair.tensors:
-        raise OptionError(
-            f"{flag} {run.folder}: cannot be compared with {golden.folder}: {batches.words}, "
-            "and only activations are monitored, which depend on them",
-            remedy="monitor gradients or parameters, or use the same micro batches in both runs",
-        )
-    if pair.first_step is None:
-        raise OptionError(
-            f"{flag} {run.folder}: no tensor has a step in common with the golden run {golden.folder}",
-            remedy="monitor both runs at the same steps",
-        )
-    problem = _other_start(pair.tensors, pair.read) if pair.starts_together else None
-    if problem is not None:
-        also = "" if batches is None else f"; {batches.words}, so each loss must count by its share of the step"
-        raise OptionError(
-            f"{flag} {run.folder}: cannot be compared with {golden.folder}: {problem}{also}",
-            remedy="use the same seed and data in both runs",
-        )
-    return batches
 
 
 def _ranks(flag: str, folder: Path, targets: Mapping[Path, Run]) -> dict[Path, Run]:
@@ -320,108 +278,3 @@ def _ranks(flag: str, folder: Path, targets: Mapping[Path, Run]) -> dict[Path, R
             remedy="name a run with these ranks, or judge one rank",
         )
     return {path: by_rank[target.rank] for path, target in targets.items()}
-
-
-def _other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> str | None:
-    """Return what of two runs is not the same at the first step that both have, None where they start alike.
-
-    ``tensors`` are those of both, in the order computed. The inputs of the first module show whether the data are the
-    same. Where they are not watched, most of the first tensors have to be apart: a fault is in one and those after it.
-    """
-    forward = [tensor for tensor in tensors if kind_of(tensor) is Kind.ACTIVATION][:_ASKED]
-    weights = [tensor for tensor in tensors if kind_of(tensor) is Kind.PARAMETER][:_ASKED]
-    backward = [tensor for tensor in tensors if kind_of(tensor) in GRADIENTS][:_ASKED]
-    if weights and (difference := _most(weights, read)):
-        return f"the weights differ: {difference}"
-    if forward and is_input(forward[0]):
-        apart = _apart(read(forward[0]))
-        return f"the data differ: {_described(forward[0], apart)}" if apart > _OTHER_INPUT else None
-    if difference := _most(forward or backward, read):
-        return f"data or weights differ: {difference}"
-    return None
-
-
-def are_alike(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> bool:
-    """Return whether the first tensors of two runs are the same at the first step that both have."""
-    return all(_apart(read(tensor)) <= _OTHER_TENSORS for tensor in tensors[:_ASKED])
-
-
-def _most(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> str | None:
-    """Name the first of the tensors that are apart, where most are."""
-    apart = {tensor: _apart(read(tensor)) for tensor in tensors}
-    far = [tensor for tensor in tensors if apart[tensor] > _OTHER_TENSORS]
-    return _described(far[0], apart[far[0]]) if 2 * len(far) > len(tensors) else None
-
-
-def _apart(both: Twins) -> float:
-    """Return the largest relative difference of a tensor's statistics at the first step."""
-    return max((float(both.difference(name)[0]) for name in both.continuous), default=0.0) if len(both.steps) else 0.0
-
-
-def _described(tensor: Watched, apart: float) -> str:
-    return f"{tensor.task} {tensor.name} differs by {100 * apart:.2g} % at the first step"
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Comparable series of a run."""
-
-    run: Run
-    keys: Iterable[SeriesKey]
-
-    def read(self, key: SeriesKey) -> Series:
-        """Return a series."""
-        return self.run.read(key)
-
-
-@dataclass(frozen=True, slots=True)
-class _MicroBatches:
-    """Number of micro batches in the steps of a run and of its golden run, where those hold other data."""
-
-    target: int
-    golden: int
-
-    def depend_on(self, key: SeriesKey) -> bool:
-        """Return whether a series is other for other micro batches."""
-        kind = kind_of(key)
-        if kind in PARAMETERS:
-            return False  # a recorded one has the number of its module's call
-        return key.micro_step is not None or kind in _OF_MICRO_BATCH or key.task == _UNREDUCED
-
-    @property
-    def words(self) -> str:
-        """Return what differs, in words."""
-        return (
-            f"steps have {counted(self.target, 'micro batch', 'micro batches')}, those of the golden run {self.golden}"
-        )
-
-    def note(self, keys: Iterable[SeriesKey]) -> str:
-        """Return what is not compared, as a sentence."""
-        tasks = dict.fromkeys(key.task for key in keys if self.depend_on(key))
-        return f"{self.words}: {', '.join(tasks)} depend on them and are not compared"
-
-
-def _other_micro_batches(target: Run, golden: Run) -> _MicroBatches | None:
-    """Return the micro batches of two runs, None where both have as many, or those of both hold the same data."""
-    own, theirs = _counts(target), _counts(golden)
-    differing = [task for task in own if task in theirs and own[task] != theirs[task]]
-    if not differing:
-        return None
-    pair = Pair(target, golden)
-    forward = [tensor for tensor in pair.tensors if kind_of(tensor) is Kind.ACTIVATION]
-    if forward and pair.starts_together and are_alike(forward, pair.read):
-        return None
-    return _MicroBatches(own[differing[0]], theirs[differing[0]])
-
-
-def _view(run: Run, batches: _MicroBatches | None) -> Source:
-    """Return what of a run can be compared."""
-    return run if batches is None else View(run, [key for key in run.keys if not batches.depend_on(key)])
-
-
-def _counts(run: Run) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for key in run.keys:
-        if key.micro_step is not None:
-            counts[key.task] = max(counts.get(key.task, 0), key.micro_step + 1)
-    return counts
