@@ -126,9 +126,7 @@ def _cann(home: Path) -> Fact:
         return Fact("CANN", f"{home}: no such directory; source set_env.sh of the installed version", "broken")
     for name in _CANN_VERSIONS:
         try:
-            match = re.search(
-                r"[Vv]ersion\s*=\s*\[?(\S+?)\]?\s*$", (home / name).read_text(errors="replace"), re.MULTILINE
-            )
+            match = _CANN_VERSION.search((home / name).read_text(errors="replace"))
         except OSError:
             continue
         if match:

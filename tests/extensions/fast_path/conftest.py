@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.support.fixtures.comparisons import runs, tmp_path
+from tests.support.fixtures.comparisons import runs, sides, tmp_path
 
-__all__ = ["runs", "tmp_path"]
+__all__ = ["runs", "sides", "tmp_path"]

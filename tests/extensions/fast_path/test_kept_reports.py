@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dumps.compared import Runs
-from tests.support.dumps.dump_files import forward, tensor_around
 from tests.support.runs import run_pytest
 
 LISTENER = """
@@ -25,15 +23,6 @@ def pytest_terminal_summary(terminalreporter, config):
     different = [each for *place, each in heard if by_place.get(tuple(place), each) != each]
     print(f"packed {len(packed)} of {len(kept)}, {len(heard)} heard, different: {different}")
 """
-
-
-@pytest.fixture
-def sides(runs: Runs) -> list[Path]:
-    """Return two runs of 70 calls of which one differs and one is on one side alone."""
-    target = {f"Torch.relu.{i}.forward": forward(tensor_around(4, Max=1.0 + i)) for i in range(70)}
-    golden = {**target, "Torch.relu.3.forward": forward(tensor_around(4, Max=9.0))}
-    del golden["Torch.relu.5.forward"]
-    return [*runs.both(target, golden)]
 
 
 def test_a_report_is_at_the_end_what_plugins_heard(pytester: pytest.Pytester, sides: list[Path]) -> None:

@@ -10,17 +10,14 @@ import torch
 
 import pytest_msprobe.recorded  # noqa: F401 - loaded once: inner runs drop what they load
 from pytest_msprobe.commands.main import main
-from tests.support.dumps.containers import CONTAINERS, KINDS, dump_of, recorded
+from tests.support.dumps.containers import CONTAINERS, KINDS, dump_of, every_kind
 from tests.support.runs import check
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the folder of a recorded run of each kind."""
-    folder = tmp_path_factory.mktemp("runs")
-    for kind in KINDS:
-        recorded(folder / kind, kind)
-    return {kind: folder / kind for kind in KINDS}
+    return every_kind(tmp_path_factory.mktemp("runs"))
 
 
 def test_generated_tests_have_a_file_of_each_tensor_and_pass(pytester: pytest.Pytester, runs: dict[str, Path]) -> None:

@@ -8,17 +8,14 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.graphs.data_flow import find_flow
-from tests.support.dumps.containers import KINDS, dump_of, recorded
+from tests.support.dumps.containers import KINDS, dump_of, every_kind, recorded
 from tests.support.forked import Forked
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the folder of a recorded run of each kind."""
-    folder = tmp_path_factory.mktemp("runs")
-    for kind in KINDS:
-        recorded(folder / kind, kind)
-    return {kind: folder / kind for kind in KINDS}
+    return every_kind(tmp_path_factory.mktemp("runs"))
 
 
 def test_a_graph_has_the_same_flow(runs: dict[str, Path]) -> None:

@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.commands.main import main
-from tests.support.dumps.containers import CONTAINERS, KINDS, dump_of, recorded, tensor_folder
+from tests.support.dumps.containers import CONTAINERS, KINDS, dump_of, every_kind, recorded, tensor_folder
 from tests.support.forked import Forked
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the folder of a recorded run of each kind."""
-    folder = tmp_path_factory.mktemp("runs")
-    for kind in KINDS:
-        recorded(folder / kind, kind)
-    return {kind: folder / kind for kind in KINDS}
+    return every_kind(tmp_path_factory.mktemp("runs"))
 
 
 def test_what_a_record_held_is_shown_alike(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

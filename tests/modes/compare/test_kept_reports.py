@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.modes.compare.packed_blocks import PackedBlocks
-from tests.support.dumps.compared import Runs
-from tests.support.dumps.dump_files import forward, tensor_around
 from tests.support.runs import run_pytest
 
 ITEMS = """
@@ -17,15 +15,6 @@ def pytest_sessionfinish(session):
     for item in session.items:
         print(item.name, item.nodeid, len(list(item.iter_markers())), item.stash is not None, item.user_properties)
 """
-
-
-@pytest.fixture
-def sides(runs: Runs) -> list[Path]:
-    """Return two runs of 70 calls of which one differs and one is on one side alone."""
-    target = {f"Torch.relu.{i}.forward": forward(tensor_around(4, Max=1.0 + i)) for i in range(70)}
-    golden = {**target, "Torch.relu.3.forward": forward(tensor_around(4, Max=9.0))}
-    del golden["Torch.relu.5.forward"]
-    return [*runs.both(target, golden)]
 
 
 def compare(pytester: pytest.Pytester, sides: list[Path], *words: str) -> pytest.RunResult:

@@ -42,3 +42,10 @@ def dump_of(run: Path) -> Path:
 def tensor_folder(run: Path) -> Path:
     """Return the folder with the tensors of a recorded run."""
     return dump_of(run).parent / "dump_tensor_data"
+
+
+def every_kind(folder: Path) -> dict[str, Path]:
+    """Record the same step in each kind, and return the folders by kind."""
+    for kind in KINDS:
+        recorded(folder / kind, kind)
+    return {kind: folder / kind for kind in KINDS}

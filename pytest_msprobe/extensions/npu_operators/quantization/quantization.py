@@ -41,12 +41,6 @@ def rounded(values: Tensor, dtype: torch.dtype = torch.int8) -> Tensor:
     return values.detach().round().clamp(limits.min, limits.max).to(dtype)
 
 
-def refuse_but_int8(api: str, **dtype: object) -> None:
-    """Raise NotImplementedError where another dtype than int8, by its only argument's name, is asked for."""
-    for name, value in dtype.items():
-        format_among(api, name, value, (INT8,))
-
-
 def quantized_by_row(values: Tensor, to: NumberFormat = INT8) -> tuple[Tensor, Tensor]:
     """Return (numbers, scale): values / scale rounded, scale = max|values| / largest of each last dimension.
 
