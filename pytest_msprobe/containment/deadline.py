@@ -51,7 +51,10 @@ def allowed_seconds(base: float | None, records: Sequence[bytes]) -> float | Non
 class EndTime:
     """Time by which a process has to have ended an item by itself, in memory shared with the one that acts otherwise.
 
-    A process that is stopped, or waits for a driver without end, has neither alarm nor watchdog.
+    A process that is stopped, or waits for a driver without end, has neither alarm nor watchdog. A page::
+
+        byte 0           8
+             | 81234.56 | Torch.add.0.forward, 0, ...     seconds of the monotonic clock, and the item that runs
     """
 
     def __init__(self) -> None:

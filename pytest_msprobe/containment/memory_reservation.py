@@ -23,7 +23,11 @@ class MemoryReservation:
     """Admits the calls of one worker; what is admitted counts as taken until it is released or the process ends.
 
     A reservation is a locked file. It counts in full although part of it may be in use already: that makes others wait
-    longer, never overcommits.
+    longer, never overcommits. In the folder of the run::
+
+        reservations       locked by who counts and takes
+        reservation-gw0    "4294967296", locked: worker gw0 has taken 4 GiB
+        reservation-gw1    "1073741824", not locked: gw1 has released it, or has died
     """
 
     def __init__(self, folder: Path, worker: str, patience: float = _PATIENCE_SECONDS) -> None:

@@ -18,7 +18,14 @@ _OPEN_BLOCKS = 16
 
 
 class PackedBlocks:
-    """Texts by two numbers, of which the second ones are dense."""
+    """Texts by two numbers, of which the second ones are dense.
+
+    After texts at (0, 0), (0, 1) and (1, 2), if a block had two::
+
+        _places   {0: [0, 1], 1: [-1, -1, 2]}      the number of each text, by pair and order
+        _blocks   [zlib(text 0, text 1)]           _ends  [[31, 64]]: where each text of a block ends
+        _waiting  [text 2]                         for the next block to be full
+    """
 
     def __init__(self) -> None:
         self._places: defaultdict[int, array[int]] = defaultdict(lambda: array("l"))
