@@ -15,7 +15,8 @@ from types import FrameType
 
 from msprobe_hooks.dump.schema import recorded_elements
 
-# What hangs in native code never returns to Python to be interrupted; then the process is ended this much later.
+# What hangs in native code never returns to Python to be interrupted; then the process is ended this much later. A
+# choice: so long Python has to unwind what it can interrupt.
 _GRACE_SECONDS = 5.0
 
 # What a process takes that the watchdog ends.
@@ -25,7 +26,7 @@ _DYING_SECONDS = 1.0
 # forward and backward), golden included: see docs/containment.md.
 _ELEMENTS = 10_000_000
 
-# Alarms and watchdogs take no more than some centuries, and a record may claim any size.
+# Alarms and watchdogs take no more than some centuries, and a record may claim any size: this is 32 years.
 _LONGEST_SECONDS = 1e9
 
 

@@ -16,7 +16,7 @@ from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
 # While another worker has a large call running, and where none has: it may still be giving memory back.
 _PATIENCE_SECONDS = 60.0
 _SHORT_PATIENCE_SECONDS = 2.0
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.1  # a choice: ten looks at the free memory a second
 
 
 class MemoryReservation:

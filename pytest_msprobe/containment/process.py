@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h, as the next one
 _PR_SET_CHILD_SUBREAPER = 36
 
 # A process of gigabytes takes its time to give them back.

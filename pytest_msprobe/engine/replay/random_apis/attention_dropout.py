@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from msprobe_standards.verdict import Verdict
 
-# Kernels compare the bits of a byte with the probability.
+# Kernels compare the bits of a byte with the probability, which moves it by up to 1/255; twice that is allowed.
 _PROBABILITY_STEP = 2.0**-7
-_BYTES = (255, 256)
+_BYTES = (255, 256)  # by which kernels make a share of a byte
 # The weight, the scale, their product and the result are rounded, by half of a last place each. Operands may be rounded
 # by a math mode as well: (1 + 2^-11)^2 of TF32 and HF32.
 _ROUNDINGS = 3

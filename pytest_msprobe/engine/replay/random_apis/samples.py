@@ -128,7 +128,7 @@ _PAIRS = 2**18
 _ELEMENTS = 2**20
 # docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 50.
 _MOST_DISTANCES = 30
-_POWERS = 24
+_POWERS = 24  # 1 to 2^23, which leave half and five rows their places
 
 
 def distances(shape: Sequence[int]) -> list[int]:

@@ -83,7 +83,8 @@ def distributions(position: int, name: str) -> Constraint:
     return constrain
 
 
-# Exponentials of scores there are zero in float32 and narrower formats; fill values lie far below.
+# Exponentials of scores there are zero in float32 and narrower formats, as they are from -104 on, and not at -100. Fill
+# values lie far below.
 _VANISHING = -200.0
 
 
