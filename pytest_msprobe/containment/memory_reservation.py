@@ -13,7 +13,7 @@ from pytest_msprobe.containment.deadline import paused
 from pytest_msprobe.engine.replay.trials.memory_budget import SHARE, admit_at_once, refusal
 from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
 
-# While another worker has a large call running, and where none has: it may still be giving memory back.
+# Choices: while another worker has a large call running, and where none has, as it may still be giving memory back.
 _PATIENCE_SECONDS = 60.0
 _SHORT_PATIENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1  # a choice: ten looks at the free memory a second

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
 
-_BLOCK = 64
+_BLOCK = 64  # texts, a choice: of two kilobytes each, 128 KiB are unpacked for one
 # Fast, and nearly as small as any: what repeats is near.
 _LEVEL = 1
 _NONE = -1
-# Results of several workers take turns, and each fills blocks of its own.
+# A choice: results of several workers take turns, and each fills blocks of its own.
 _OPEN_BLOCKS = 16
 
 
