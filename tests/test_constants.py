@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[1]
 FOLDERS = (
     "standards/msprobe_standards",
@@ -14,27 +16,27 @@ FOLDERS = (
     "pytest_msprobe/modes/compare/judging",
     "pytest_msprobe/modes/compare/measure",
 )
-# Those without a reason as yet; no name is added.
-WITHOUT: frozenset[str] = frozenset()
-
+_COMMENT = re.compile(r"  # (?!fmt:|noqa|type:)")
 # Names that say what a number is: units, and what formats of numbers define.
 _DEFINED = re.compile(r"[KMGT]IB|KILO|MEGA|GIGA|UNIT_ROUNDOFF")
 
 
 def test_a_number_that_decides_has_its_reason_next_to_it() -> None:
     files = [file for folder in FOLDERS for file in sorted((REPOSITORY / folder).rglob("*.py"))]
-    assert {name for file in files for name in unexplained(file.read_text(encoding="utf-8"))} == WITHOUT
+    assert [f"{file.name}: {name}" for file in files for name in unexplained(file.read_text(encoding="utf-8"))] == []
 
 
-def test_a_comment_explains_the_numbers_below_it_up_to_an_empty_line() -> None:
-    explained = "# A choice.\n_MOST = 4.0\n_LEAST: Final = {'float16': 2**-11}\n\n_ONE = 1\nMIB = 2**20\n"
-    assert (
-        list(
-            unexplained(explained + "_SAMPLE = 32  # of a cache line\n_TABLE = {'a': 1}\nWIDTH = 7\n'''In bytes.'''\n")
-        )
-        == []
-    )
-    assert list(unexplained("# A choice.\n_MOST = 4.0\n\n_A, _B = 0.5, -2.0\n_C = (1, 1e-3)\n")) == ["_A", "_B", "_C"]
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("# A choice.\n_MOST = 4.0\n_LEAST: Final = {'float16': 2**-11}\n", []),
+        ("_SAMPLE = 32  # of a cache line\nWIDTH = 7\n'In bytes.'\n", []),
+        ("_FIRST = 1\n_ORDER = {'input': 2}\nMIB = 2**20\n", []),
+        ("# A choice.\n_MOST = 4.0\n\n_A, _B = 0.5, -2.0\n_C = (1, 1e-3)  # noqa: X1\n", ["_A", "_B", "_C"]),
+    ],
+)
+def test_a_comment_explains_the_numbers_below_it_up_to_an_empty_line(source: str, names: list[str]) -> None:
+    assert list(unexplained(source)) == names
 
 
 def unexplained(source: str) -> Iterator[str]:
@@ -55,7 +57,7 @@ def unexplained(source: str) -> Iterator[str]:
 
 
 def _has_comment(lines: list[str], first: int, last: int) -> bool:
-    if any("  # " in line for line in lines[first - 1 : last]):
+    if any(_COMMENT.search(line) for line in lines[first - 1 : last]):
         return True
     above = first - 2
     while above >= 0 and lines[above].strip() and not lines[above].startswith("#"):
