@@ -22,7 +22,8 @@ from msprobe_standards.tensor_layouts import as_array
 _SAMPLE = 65536
 # Σp / √Σp² of n numbers is at most √n, and so exceeds 7 for no fewer than these.
 _LEAST_PRODUCTS = 50
-# A choice in unit roundoffs, by which a few elements of a tail do not decide; one rounding errs by 1 at most.
+# In unit roundoffs. A part in a thousand is 2 in float16; cut to 1, as one rounding errs at most, it is not found. Cut
+# to 8, a few elements of a tail decide, and hide gelu's other formula in bfloat16.
 _LARGEST = 2.0
 # Twice the floor of float32, in which sums are kept.
 _NOISE = 16
