@@ -44,8 +44,8 @@ SideName = Literal["target", "golden run"]
 #: How both runs are called, in the order of their columns.
 SIDES: tuple[SideName, SideName] = ("target", "golden run")
 
-# Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary: by 3e-5 over
-# 151 936 tokens in float32.
+# Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary: by 3e-5
+# over 151 936 tokens in float32.
 _ROUNDINGS = 8.0
 _SUMMED = 1e-3
 # A choice: more than one in so many is no chance. What changes them, as a temperature or a shift, changes most.
