@@ -272,6 +272,7 @@ def test_tests_that_cannot_be_run_are_one_error_with_pytests_words(
     assert "none" in printed.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_projects_own_settings_do_not_disturb_the_run(generate: Callable[..., tuple[int, str]], folder: Path) -> None:
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -n 1 -v --strict-markers\nfilterwarnings = error\n")
     status, printed = generate(EXAMPLE, "-k", "silu", "--msprobe-device=cpu")
