@@ -340,16 +340,27 @@ def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorE
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The recorded call that arguments were made for, for what makes them elsewhere or once more.
+
+    ``memory`` is that of `ReplayConfig`. ``drawn`` is the seed of the arguments and whether they are from narrow
+    ranges; None where they were not drawn. ``drawn_again`` draws the same arguments; None where that is not to be done.
+    """
+
+    call: Call
+    memory: Memory
+    drawn: tuple[int, bool] | None = None
+    drawn_again: Callable[[], Arguments] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """Call under trial. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
 
     ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
-    the API itself draws. ``stand_in`` is that of `Functions`. ``changed`` says which argument is not the recorded one,
-    as ``dropout_p=0``. ``call`` is the recorded one, for a remote device, to which no function can be sent; None where
-    nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
-    they were not drawn. ``drawn_again`` draws the same arguments once more; None where that is not to be done.
-    ``memory`` is that of `ReplayConfig`.
+    the API itself draws. ``changed`` says which argument is not the recorded one, as ``dropout_p=0``. ``origin`` is
+    None where nothing was recorded.
     ``is_given`` says that a test gives the arguments as they are: golden has to take them, and fails the test if not.
     ``draws_from_generator`` says that what the target draws at random comes from torch's generators, and from no seed
     of its own.
@@ -364,14 +375,10 @@ class Subject:
     autocast: torch.dtype | None = None
     output_dtypes: tuple[str, ...] = ()
     seed: int = 0
-    stand_in: Callable[[], str] = str
     changed: str = ""
-    call: Call | None = None
-    drawn: tuple[int, bool] | None = None
-    drawn_again: Callable[[], Arguments] | None = None
+    origin: Origin | None = None
     is_given: bool = False
     draws_from_generator: bool = False
-    memory: Memory = "recorded"
 
     @property
     def operation(self) -> str:
