@@ -14,11 +14,44 @@ from pytest_msprobe.engine.replay.ops.cuts import Blocks, einsum, product
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
 
 ROWS: Rows = (
-    ("matmul __matmul__", OpInfo(blocks=Blocks(product("input", "other"), "input other", is_product=True))),
-    ("mm bmm", OpInfo(blocks=Blocks(product("input", "mat2"), "input mat2", is_product=True))),
-    ("addmm", OpInfo(blocks=Blocks(product("mat1", "mat2", "input"), "input mat1 mat2", is_product=True))),
-    ("baddbmm", OpInfo(blocks=Blocks(product("batch1", "batch2", "input"), "input batch1 batch2", is_product=True))),
-    ("einsum", OpInfo(blocks=Blocks(einsum, "equation first second third fourth", is_product=True))),
+    (
+        "matmul __matmul__",
+        OpInfo(
+            blocks=Blocks(product("input", "other"), "input other", is_product=True),
+            terms="product",
+            gradient_terms="product",
+        ),
+    ),
+    (
+        "mm bmm",
+        OpInfo(
+            blocks=Blocks(product("input", "mat2"), "input mat2", is_product=True),
+            terms="product",
+            gradient_terms="product",
+        ),
+    ),
+    (
+        "addmm",
+        OpInfo(
+            blocks=Blocks(product("mat1", "mat2", "input"), "input mat1 mat2", is_product=True),
+            terms="addend_and_product",
+            gradient_terms="addend_and_product",
+        ),
+    ),
+    (
+        "baddbmm",
+        OpInfo(
+            blocks=Blocks(product("batch1", "batch2", "input"), "input batch1 batch2", is_product=True),
+            terms="addend_and_product",
+            gradient_terms="addend_and_product",
+        ),
+    ),
+    ("addmv addbmm", OpInfo(terms="addend_and_product")),
+    (
+        "einsum",
+        OpInfo(blocks=Blocks(einsum, "equation first second third fourth", is_product=True), terms="product"),
+    ),
+    ("__rmatmul__ dot vdot inner mv tensordot", OpInfo(terms="product")),
     ("grouped_mm _grouped_mm", OpInfo(constraint=segments.grouped_products(2))),
     ("_scaled_grouped_mm", OpInfo(constraint=segments.grouped_products(4))),
     ("_scaled_grouped_mm_v2", OpInfo(constraint=segments.grouped_products(8))),

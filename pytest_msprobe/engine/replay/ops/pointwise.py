@@ -14,21 +14,34 @@ _DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
 
 ROWS: Rows = (
     (
-        """abs add exp gelu log maximum minimum mul neg pow reciprocal rsqrt sigmoid sqrt square sub tanh where __add__
-        __mul__ __neg__ __pow__ __radd__ __rmul__ __rsub__ __sub__""",
+        """abs exp gelu maximum minimum mul neg pow reciprocal rsqrt sigmoid sqrt square tanh where __mul__ __neg__
+        __pow__ __rmul__""",
         OpInfo(blocks=_BLOCKS),
     ),
+    ("add sub __add__ __sub__", OpInfo(blocks=_BLOCKS, terms="addition", step="addition")),
+    ("__radd__ __rsub__", OpInfo(blocks=_BLOCKS, terms="addition")),
+    ("log", OpInfo(blocks=_BLOCKS, terms="logarithm")),
     (
         """abs_ add_ exp_ log_ mul_ neg_ pow_ reciprocal_ relu_ rsqrt_ sigmoid_ sqrt_ square_ sub_ tanh_ relu silu""",
         OpInfo(blocks=_IN_PLACE),
     ),
-    ("__iadd__ __isub__ __imul__", OpInfo(in_place=True, blocks=_IN_PLACE)),
+    ("__iadd__ __isub__", OpInfo(in_place=True, blocks=_IN_PLACE, terms="addition", step="addition")),
+    ("__imul__", OpInfo(in_place=True, blocks=_IN_PLACE)),
     ("__ipow__ __iand__ __ior__ __ixor__", OpInfo(in_place=True)),
+    # Sums, and the steps of optimizers that are made of them.
+    ("rsub subtract", OpInfo(terms="addition")),
+    ("lerp", OpInfo(terms="interpolation")),
+    ("addcmul", OpInfo(terms="added_product")),
+    ("addcdiv", OpInfo(terms="added_quotient", step="added_quotient")),
+    ("log2 log10", OpInfo(terms="logarithm")),
+    ("sign", OpInfo(step="sign")),
+    ("_fused_adam_ _fused_adamw_", OpInfo(step="adam")),
     # A division of whole numbers by none that is zero.
     (
-        "div true_divide __truediv__",
-        OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_BLOCKS),
+        "div __truediv__",
+        OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_BLOCKS, step="quotient"),
     ),
+    ("true_divide", OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_BLOCKS)),
     ("div_", OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_IN_PLACE)),
     (
         "divide divide_ true_divide_ floor_divide floor_divide_ __div__ __floordiv__",

@@ -7,11 +7,13 @@ from pytest_msprobe.engine.replay.ops.cuts import Blocks, along
 from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 
+_BLOCKS = Blocks(along, "input dim _stacklevel dtype")
+
 ROWS: Rows = (
-    (
-        "softmax log_softmax",
-        OpInfo(constraint=values.masked_scores, blocks=Blocks(along, "input dim _stacklevel dtype")),
-    ),
+    ("sum nansum", OpInfo(terms="sum")),
+    ("mean nanmean", OpInfo(terms="mean")),
+    ("softmax", OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="softmax")),
+    ("log_softmax", OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="log_softmax")),
     ("logsumexp _softmax _log_softmax", OpInfo(constraint=values.masked_scores)),
     # Elements that are made of the one before.
     ("cumsum cumsum_", OpInfo(running=Running())),

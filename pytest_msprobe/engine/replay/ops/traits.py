@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -19,6 +19,19 @@ from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import PropertyOf
+
+#: Terms whose scale `pytest_msprobe.modes.compare.judging.term_scales` computes, ...
+Terms: TypeAlias = Literal[
+    "addition", "interpolation", "added_product", "added_quotient", "sum", "mean", "product", "addend_and_product",
+    "logarithm", "squared_loss", "class_loss", "loss", "cosine_loss", "divergence",
+]  # fmt: skip
+#: ... `gradient_scales`,
+GradientTerms: TypeAlias = Literal[
+    "product", "addend_and_product", "layer_norm", "rms_norm", "batch_norm", "unit_length", "softmax", "log_softmax",
+    "cosine", "class_loss", "probability_loss", "difference_loss",
+]  # fmt: skip
+#: ... and steps whose size `culprits` does.
+Step: TypeAlias = Literal["addition", "quotient", "added_quotient", "sign", "adam"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,10 @@ class OpInfo:
     their own.
 
     Large calls: ``blocks`` says how they are cut into parts that are computed one after another.
+
+    Comparisons of two runs: ``terms`` is what the results add up, ``gradient_terms`` what the gradients do, which may
+    cancel, and ``step`` what an optimizer adds by this call. They read a table that is written from the rows, and take
+    no account of underscores in names: the row of ``add`` is that of ``add_``.
     """
 
     constraint: Constraint | None = None
@@ -94,6 +111,9 @@ class OpInfo:
     narrow_inside: bool = False
     recurrent: bool = False
     blocks: Blocks | None = None
+    terms: Terms | None = None
+    gradient_terms: GradientTerms | None = None
+    step: Step | None = None
 
 
 #: Rows of a table of operations: their names, separated by blanks, and what is special about them.
