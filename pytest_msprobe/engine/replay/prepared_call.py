@@ -291,7 +291,7 @@ class PreparedCall:
 
     @functools.cached_property
     def functions(self) -> Functions:
-        """What runs for the call on either side. Raises Skip where there is nothing to run."""
+        """The functions that run for the call on either side. Raises Skip where there are none."""
         setup = self.setup
         return setup.framework.functions(self.call, setup.references, setup.device, self._function)
 

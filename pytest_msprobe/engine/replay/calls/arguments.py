@@ -341,7 +341,7 @@ def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorE
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The recorded call that arguments were made for, for what makes them elsewhere or once more.
+    """Recorded call that arguments were made for; a remote device makes them by it, and released ones are drawn anew.
 
     ``memory`` is that of `ReplayConfig`. ``drawn`` is the seed of the arguments and whether they are from narrow
     ranges; None where they were not drawn. ``drawn_again`` draws the same arguments; None where that is not to be done.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pytest_msprobe.engine.replay.inputs.constraints import segments, values
 from pytest_msprobe.engine.replay.ops.cuts import Blocks, along
 from pytest_msprobe.engine.replay.ops.running_results import Running
-from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
+from pytest_msprobe.engine.replay.ops.selected_positions import Selection
+from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
 
 _BLOCKS = Blocks(along, "input dim _stacklevel dtype")
 

@@ -13,8 +13,8 @@ from pytest_msprobe.engine.replay.ops.canonical_factors import Alignment, Produc
 from pytest_msprobe.engine.replay.ops.cuts import Blocks
 from pytest_msprobe.engine.replay.ops.open_elements import OpenElements
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
-from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
 from pytest_msprobe.engine.replay.ops.running_results import Running
+from pytest_msprobe.engine.replay.ops.selected_positions import RankedPositions, Selection
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
@@ -32,22 +32,6 @@ GradientTerms: TypeAlias = Literal[
 ]  # fmt: skip
 #: ... and steps whose size `culprits` does.
 Step: TypeAlias = Literal["addition", "quotient", "added_quotient", "sign", "adam"]
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Positions of the input among the results, where ties leave the choice to the implementation.
-
-    ``outputs`` is how many results there are, the positions last. ``dim`` is the argument's default and ``dim_at`` its
-    position; a dim of None selects from the flattened input. ``orders`` says that no position is selected twice,
-    ``counts`` that the value is the most frequent one, of which there may be several.
-    """
-
-    outputs: int = 2
-    dim: int | None = -1
-    dim_at: int = 1
-    orders: bool = False
-    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
