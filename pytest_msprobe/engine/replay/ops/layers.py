@@ -65,6 +65,7 @@ ROWS: Rows = (
         BatchNorm""",
         OpInfo(running_statistics=3),
     ),
+    ("upsample upsample_bilinear upsample_nearest", OpInfo(found_in="torch.nn.functional")),
     ("_weight_norm normalize", OpInfo(gradient_terms="unit_length")),
     ("cosine_similarity", OpInfo(gradient_terms="cosine")),
     # Attention.

@@ -23,7 +23,16 @@ ROWS: Rows = (
         ),
     ),
     (
-        "mm bmm",
+        "mm",
+        OpInfo(
+            blocks=Blocks(product("input", "mat2"), "input mat2", is_product=True),
+            terms="product",
+            gradient_terms="product",
+            found_in="torch.sparse",
+        ),
+    ),
+    (
+        "bmm",
         OpInfo(
             blocks=Blocks(product("input", "mat2"), "input mat2", is_product=True),
             terms="product",
@@ -36,6 +45,7 @@ ROWS: Rows = (
             blocks=Blocks(product("mat1", "mat2", "input"), "input mat1 mat2", is_product=True),
             terms="addend_and_product",
             gradient_terms="addend_and_product",
+            found_in="torch.sparse",
         ),
     ),
     (
@@ -52,10 +62,12 @@ ROWS: Rows = (
         OpInfo(blocks=Blocks(einsum, "equation first second third fourth", is_product=True), terms="product"),
     ),
     ("__rmatmul__ dot vdot inner mv tensordot", OpInfo(terms="product")),
-    ("grouped_mm _grouped_mm", OpInfo(constraint=segments.grouped_products(2))),
+    ("scaled_mm", OpInfo(found_in="torch.nn.functional")),
+    ("grouped_mm", OpInfo(constraint=segments.grouped_products(2), found_in="torch.nn.functional")),
+    ("_grouped_mm", OpInfo(constraint=segments.grouped_products(2))),
     ("_scaled_grouped_mm", OpInfo(constraint=segments.grouped_products(4))),
     ("_scaled_grouped_mm_v2", OpInfo(constraint=segments.grouped_products(8))),
-    ("scaled_grouped_mm", OpInfo(constraint=segments.grouped_products(9))),
+    ("scaled_grouped_mm", OpInfo(constraint=segments.grouped_products(9), found_in="torch.nn.functional")),
     # Matrices for which alone a result is defined, or for which right results agree.
     (
         "cholesky cholesky_ex",
@@ -97,7 +109,10 @@ ROWS: Rows = (
         "qr linalg_qr",
         OpInfo(alignment=canonical_factors.orthogonal_factor, products=canonical_factors.product_of_orthogonal_factor),
     ),
-    # Sparse matrices.
+    # Sparse matrices, and tensors of rows that differ in length.
+    ("sampled_addmm", OpInfo(found_in="torch.sparse")),
+    ("to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr", OpInfo(found_in="torch.Tensor")),
+    ("to_padded_tensor", OpInfo(found_in="torch.nested")),
     (
         """sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor
         _sparse_csr_tensor_unsafe _sparse_csc_tensor_unsafe _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe

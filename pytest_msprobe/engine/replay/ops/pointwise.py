@@ -14,10 +14,11 @@ _DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
 
 ROWS: Rows = (
     (
-        """abs exp gelu maximum minimum mul neg pow reciprocal rsqrt sigmoid sqrt square tanh where __mul__ __neg__
-        __pow__ __rmul__""",
+        "abs exp gelu maximum minimum mul neg pow reciprocal rsqrt sqrt square where __mul__ __neg__ __pow__ __rmul__",
         OpInfo(blocks=_BLOCKS),
     ),
+    ("sigmoid tanh", OpInfo(blocks=_BLOCKS, found_in="torch.nn.functional")),
+    ("elu_ hardsigmoid hardswish hardtanh_ leaky_relu_", OpInfo(found_in="torch.nn.functional")),
     ("add sub __add__ __sub__", OpInfo(blocks=_BLOCKS, terms="addition", step="addition")),
     ("__radd__ __rsub__", OpInfo(blocks=_BLOCKS, terms="addition")),
     ("log", OpInfo(blocks=_BLOCKS, terms="logarithm")),
@@ -68,7 +69,8 @@ ROWS: Rows = (
     ("__rlshift__ __rrshift__", OpInfo(leaves_open=open_elements.SHIFTED_BY_FIRST)),
     ("__ilshift__ __irshift__", OpInfo(in_place=True, leaves_open=open_elements.SHIFTED)),
     # Numbers that the result's dtype does not hold.
-    ("byte char short int long _to_copy tensor as_tensor asarray", OpInfo(leaves_open=open_elements.CAST)),
+    ("byte char short int long _to_copy", OpInfo(leaves_open=open_elements.CAST)),
+    ("tensor as_tensor asarray", OpInfo(leaves_open=open_elements.CAST, found_in="torch")),
     (
         "to",
         OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input dtype non_blocking copy memory_format")),
@@ -76,9 +78,21 @@ ROWS: Rows = (
     ("type", OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input dtype non_blocking"))),
     ("type_as", OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input other"))),
     ("bfloat16 clone contiguous double float half", OpInfo(blocks=Blocks(alike, "input memory_format"))),
-    ("copy_ copy new_tensor", OpInfo(leaves_open=open_elements.COPIED)),
+    ("copy_ copy", OpInfo(leaves_open=open_elements.COPIED)),
+    ("new_tensor", OpInfo(leaves_open=open_elements.COPIED, found_in="torch.Tensor")),
     # Sizes given one by one.
-    ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
+    ("expand reshape view view_copy", OpInfo(bare_sizes=True)),
+    ("new_full new_ones new_zeros", OpInfo(bare_sizes=True, found_in="torch.Tensor")),
+    # Made of numbers, or of other tensors.
+    (
+        """arange bartlett_window blackman_window complex eye full hamming_window hann_window kaiser_window linspace
+        logspace ones polar range scalar_tensor tril_indices triu_indices zeros""",
+        OpInfo(found_in="torch"),
+    ),
+    ("fftfreq rfftfreq", OpInfo(found_in="torch.fft")),
+    # Other views of a tensor, and what is known of it.
+    ("H T imag mH mT real shape", OpInfo(found_in="property")),
+    ("_conj new stride unflatten", OpInfo(found_in="torch.Tensor")),
     # The next float16 after x, the largest float16.
     ("nextafter nan_to_num nan_to_num_ DType", OpInfo(of_dtype=True)),
 )

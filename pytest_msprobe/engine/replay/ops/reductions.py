@@ -11,10 +11,17 @@ from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
 _BLOCKS = Blocks(along, "input dim _stacklevel dtype")
 
 ROWS: Rows = (
-    ("sum nansum", OpInfo(terms="sum")),
+    ("sum", OpInfo(terms="sum", found_in="torch.sparse")),
+    ("nansum", OpInfo(terms="sum")),
     ("mean nanmean", OpInfo(terms="mean")),
-    ("softmax", OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="softmax")),
-    ("log_softmax", OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="log_softmax")),
+    (
+        "softmax",
+        OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="softmax", found_in="torch.sparse"),
+    ),
+    (
+        "log_softmax",
+        OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="log_softmax", found_in="torch.sparse"),
+    ),
     ("logsumexp _softmax _log_softmax", OpInfo(constraint=values.masked_scores)),
     # Elements that are made of the one before.
     ("cumsum cumsum_", OpInfo(running=Running())),

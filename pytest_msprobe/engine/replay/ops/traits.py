@@ -20,6 +20,11 @@ from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import PropertyOf
 
+#: Modules of torch, its class of tensors, and the properties of one.
+Home: TypeAlias = Literal[
+    "torch", "torch.fft", "torch.nested", "torch.sparse", "torch.nn.functional", "torch.Tensor", "property"
+]
+
 #: Terms whose scale `pytest_msprobe.modes.compare.judging.term_scales` computes, ...
 Terms: TypeAlias = Literal[
     "addition", "interpolation", "added_product", "added_quotient", "sum", "mean", "product", "addend_and_product",
@@ -59,6 +64,9 @@ class OpInfo:
     ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
     torch's counting it.
 
+    Lookup: ``found_in`` is where a record's name finds it though torch does not count it among its operations on
+    tensors.
+
     Autocast: ``narrow_inside`` says that accelerators compute it in the narrow dtype though its result is float32,
     where the CPU's autocast widens its inputs.
 
@@ -95,6 +103,7 @@ class OpInfo:
     narrow_inside: bool = False
     recurrent: bool = False
     blocks: Blocks | None = None
+    found_in: Home | None = None
     terms: Terms | None = None
     gradient_terms: GradientTerms | None = None
     step: Step | None = None
