@@ -38,6 +38,13 @@ from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tens
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
+TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
+
+_INT64 = torch.iinfo(torch.int64)
+# Names under which quantizing operators take a dtype, which msprobe records as an empty object.
+_DTYPES_OF_THE_FIRST_RESULT = frozenset({"dst_dtype", "dst_type", "output_dtype", "y_dtype"})
+_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
+
 
 def constrain(
     api: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
@@ -53,15 +60,6 @@ def constrain(
     with contextlib.suppress(*REFUSALS):
         constraint(drawn)
     return tuple(drawn.args), drawn.kwargs
-
-
-_INT64 = torch.iinfo(torch.int64)
-
-TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
-
-# Names under which quantizing operators take a dtype, which msprobe records as an empty object.
-_DTYPES_OF_THE_FIRST_RESULT = frozenset({"dst_dtype", "dst_type", "output_dtype", "y_dtype"})
-_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
