@@ -105,7 +105,7 @@ class Arguments:
         tensors = dict(self.tensors())
         # What is given with strides of its own keeps them.
         fresh = {path: layout for path, layout in layouts.items() if _is_to_be_laid_out(tensors[path], layout)}
-        result = lay_out_all(tensors, fresh, operation)
+        result = lay_out_all(tensors, fresh, op_info(operation).storage)
         placed = result.tensors
         if not in_memory:
             placed = {path: placed.get(path, tensors[path]).contiguous() for path in layouts if is_plain(tensors[path])}

@@ -92,7 +92,10 @@ ROWS: Rows = (
     ("fftfreq rfftfreq", OpInfo(found_in="torch.fft")),
     # Other views of a tensor, and what is known of it.
     ("H T imag mH mT real shape", OpInfo(found_in="property")),
-    ("_conj new stride unflatten", OpInfo(found_in="torch.Tensor")),
+    ("_conj new unflatten", OpInfo(found_in="torch.Tensor")),
+    ("as_strided as_strided_ as_strided_copy as_strided_scatter is_contiguous storage_offset", OpInfo(storage="read")),
+    ("stride", OpInfo(storage="read", found_in="torch.Tensor")),
+    ("set_ resize_ resize_as_ resize resize_as", OpInfo(storage="replaced")),
     # The next float16 after x, the largest float16.
     ("nextafter nan_to_num nan_to_num_ DType", OpInfo(of_dtype=True)),
 )

@@ -25,6 +25,9 @@ Home: TypeAlias = Literal[
     "torch", "torch.fft", "torch.nested", "torch.sparse", "torch.nn.functional", "torch.Tensor", "property"
 ]
 
+#: What an operation does to the memory of a tensor, its elements left aside.
+Storage: TypeAlias = Literal["read", "replaced"]
+
 #: Terms whose scale `pytest_msprobe.modes.compare.judging.term_scales` computes, ...
 Terms: TypeAlias = Literal[
     "addition", "interpolation", "added_product", "added_quotient", "sum", "mean", "product", "addend_and_product",
@@ -73,6 +76,9 @@ class OpInfo:
     Math modes: ``recurrent`` says that products are those of a recurrent layer, for which devices have a switch of
     their own.
 
+    Memory: ``storage`` says that the operation reads where elements are in memory, so that golden gets the layouts of
+    the target, or replaces the memory of a tensor.
+
     Large calls: ``blocks`` says how they are cut into parts that are computed one after another.
 
     Comparisons of two runs: ``terms`` is what the results add up, ``gradient_terms`` what the gradients do, which may
@@ -103,6 +109,7 @@ class OpInfo:
     narrow_inside: bool = False
     recurrent: bool = False
     blocks: Blocks | None = None
+    storage: Storage | None = None
     found_in: Home | None = None
     terms: Terms | None = None
     gradient_terms: GradientTerms | None = None
