@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -50,6 +51,12 @@ settings.register_profile("untimed", deadline=None, derandomize=VARIABLE in os.e
 settings.load_profile("untimed")
 
 OTHER_PLUGINS = ("hypothesispytest", "html", "metadata", "rerunfailures")
+
+
+def pytest_collection_finish() -> None:
+    """Write bytecode for test modules alone: of two versions of a file in one second, the second would not be read."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 @pytest.fixture(scope="session")

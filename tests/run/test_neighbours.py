@@ -164,6 +164,7 @@ if record == {WRONG!r}:
     assert checked.cases[WRONG].properties["msprobe.verdict"] == "pass"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 # The default of our own, and one of those that keep items together.
 @pytest.mark.parametrize(

@@ -238,6 +238,7 @@ def test_failures_are_run_again_and_still_fail_or_pass_now(
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_record_that_kills_its_process_costs_no_other(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path
@@ -250,6 +251,7 @@ def test_a_record_that_kills_its_process_costs_no_other(
     assert "Functional.silu.1.forward  passes now" in printed
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_record_that_does_not_end_is_ended(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path
