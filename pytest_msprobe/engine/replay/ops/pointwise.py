@@ -1,4 +1,4 @@
-"""Rows of operations that compute element by element, cast, copy, or make a tensor of sizes."""
+"""Rows of operations that compute element by element, cast, copy, view, or make a tensor of sizes and numbers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ROWS: Rows = (
         OpInfo(found_in="torch"),
     ),
     ("fftfreq rfftfreq", OpInfo(found_in="torch.fft")),
-    # Other views of a tensor, and what is known of it.
+    # Views of a tensor, and its place in memory.
     ("H T imag mH mT real shape", OpInfo(found_in="property")),
     ("_conj new unflatten", OpInfo(found_in="torch.Tensor")),
     ("as_strided as_strided_ as_strided_copy as_strided_scatter is_contiguous storage_offset", OpInfo(storage="read")),
