@@ -13,28 +13,30 @@ from pytest_msprobe.engine.replay.random_apis import attention_dropout, probabil
 _LOSS = "input target weight size_average ignore_index reduce reduction"
 
 
-def _convolution(name: str) -> OpInfo:
-    blocks = Blocks(cuts.convolution(name), " ".join(PARAMETERS[name]), is_product=True)
-    if "transpose" in name:
-        return OpInfo(blocks=blocks)
+def _product(blocks: Blocks) -> OpInfo:
     return OpInfo(blocks=blocks, terms="product", gradient_terms="product")
 
 
+def _convolution(name: str) -> OpInfo:
+    blocks = Blocks(cuts.convolution(name), " ".join(PARAMETERS[name]), is_product=True)
+    return OpInfo(blocks=blocks) if "transpose" in name else _product(blocks)
+
+
+def _by_element(parameters: str) -> Blocks:
+    return Blocks(cuts.loss_of_elements, f"input target {parameters}")
+
+
+def _difference(parameters: str) -> OpInfo:
+    return OpInfo(blocks=_by_element(parameters), terms="squared_loss", gradient_terms="difference_loss")
+
+
 ROWS: Rows = (
-    (
-        "linear",
-        OpInfo(
-            blocks=Blocks(cuts.linear, "input weight bias", is_product=True), terms="product", gradient_terms="product"
-        ),
-    ),
+    ("linear", _product(Blocks(cuts.linear, "input weight bias", is_product=True))),
     *((name, _convolution(name)) for name in PARAMETERS),
     # Normalizations, some of which write to running statistics.
     (
         "layer_norm",
-        OpInfo(
-            blocks=Blocks(cuts.over_last, "input normalized_shape weight bias eps"),
-            gradient_terms="layer_norm",
-        ),
+        OpInfo(blocks=Blocks(cuts.over_last, "input normalized_shape weight bias eps"), gradient_terms="layer_norm"),
     ),
     (
         "rms_norm",
@@ -171,39 +173,14 @@ ROWS: Rows = (
     ("multilabel_margin_loss_backward", OpInfo(constraint=indices.several_class_targets(1))),
     ("ctc_loss _ctc_loss", OpInfo(constraint=values.ctc_loss())),
     ("_ctc_loss_backward", OpInfo(constraint=values.ctc_loss(1, blank_at=7))),
-    (
-        "mse_loss",
-        OpInfo(
-            blocks=Blocks(cuts.loss_of_elements, "input target size_average reduce reduction weight"),
-            terms="squared_loss",
-            gradient_terms="difference_loss",
-        ),
-    ),
-    (
-        "l1_loss",
-        OpInfo(blocks=Blocks(cuts.loss_of_elements, "input target size_average reduce reduction weight"), terms="loss"),
-    ),
-    (
-        "smooth_l1_loss",
-        OpInfo(
-            blocks=Blocks(cuts.loss_of_elements, "input target size_average reduce reduction beta"),
-            terms="squared_loss",
-            gradient_terms="difference_loss",
-        ),
-    ),
-    (
-        "huber_loss",
-        OpInfo(
-            blocks=Blocks(cuts.loss_of_elements, "input target reduction delta weight"),
-            terms="squared_loss",
-            gradient_terms="difference_loss",
-        ),
-    ),
+    ("mse_loss", _difference("size_average reduce reduction weight")),
+    ("smooth_l1_loss", _difference("size_average reduce reduction beta")),
+    ("huber_loss", _difference("reduction delta weight")),
+    ("l1_loss", OpInfo(blocks=_by_element("size_average reduce reduction weight"), terms="loss")),
     (
         "binary_cross_entropy_with_logits",
         OpInfo(
-            blocks=Blocks(cuts.loss_of_elements, "input target weight size_average reduce reduction pos_weight"),
-            gradient_terms="probability_loss",
+            blocks=_by_element("weight size_average reduce reduction pos_weight"), gradient_terms="probability_loss"
         ),
     ),
     ("cosine_embedding_loss", OpInfo(terms="cosine_loss", gradient_terms="cosine")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pytest_msprobe.engine.replay.inputs.constraints import segments, values
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
 from pytest_msprobe.engine.replay.ops import canonical_factors
@@ -11,51 +13,24 @@ from pytest_msprobe.engine.replay.ops.canonical_factors import (
     singular_matrix,
 )
 from pytest_msprobe.engine.replay.ops.cuts import Blocks, einsum, product
-from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
+from pytest_msprobe.engine.replay.ops.traits import Home, OpInfo, Rows
+
+
+def _product(blocks: Blocks, found_in: Home | None = None) -> OpInfo:
+    return OpInfo(blocks=blocks, terms="product", gradient_terms="product", found_in=found_in)
+
+
+def _sum(blocks: Blocks, found_in: Home | None = None) -> OpInfo:
+    terms: Final = "addend_and_product"
+    return OpInfo(blocks=blocks, terms=terms, gradient_terms=terms, found_in=found_in)
+
 
 ROWS: Rows = (
-    (
-        "matmul __matmul__",
-        OpInfo(
-            blocks=Blocks(product("input", "other"), "input other", is_product=True),
-            terms="product",
-            gradient_terms="product",
-        ),
-    ),
-    (
-        "mm",
-        OpInfo(
-            blocks=Blocks(product("input", "mat2"), "input mat2", is_product=True),
-            terms="product",
-            gradient_terms="product",
-            found_in="torch.sparse",
-        ),
-    ),
-    (
-        "bmm",
-        OpInfo(
-            blocks=Blocks(product("input", "mat2"), "input mat2", is_product=True),
-            terms="product",
-            gradient_terms="product",
-        ),
-    ),
-    (
-        "addmm",
-        OpInfo(
-            blocks=Blocks(product("mat1", "mat2", "input"), "input mat1 mat2", is_product=True),
-            terms="addend_and_product",
-            gradient_terms="addend_and_product",
-            found_in="torch.sparse",
-        ),
-    ),
-    (
-        "baddbmm",
-        OpInfo(
-            blocks=Blocks(product("batch1", "batch2", "input"), "input batch1 batch2", is_product=True),
-            terms="addend_and_product",
-            gradient_terms="addend_and_product",
-        ),
-    ),
+    ("matmul __matmul__", _product(Blocks(product("input", "other"), "input other", is_product=True))),
+    ("mm", _product(Blocks(product("input", "mat2"), "input mat2", is_product=True), "torch.sparse")),
+    ("bmm", _product(Blocks(product("input", "mat2"), "input mat2", is_product=True))),
+    ("addmm", _sum(Blocks(product("mat1", "mat2", "input"), "input mat1 mat2", is_product=True), "torch.sparse")),
+    ("baddbmm", _sum(Blocks(product("batch1", "batch2", "input"), "input batch1 batch2", is_product=True))),
     ("addmv addbmm", OpInfo(terms="addend_and_product")),
     (
         "einsum",
