@@ -31,6 +31,8 @@ _BYTES = (255, 256)
 _ROUNDINGS = 3
 _ROUNDED_OPERANDS = 2.0**-8
 _LAYOUT_AT = 4
+# The first parameters of each call.
+_NAMES = ("query", "key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,6 @@ class ReadableCall:
 
 #: Makes such a call; None where it cannot.
 Readable = Callable[[Sequence[Any], Mapping[str, Any]], "ReadableCall | None"]
-
-_NAMES = ("query", "key", "value")
 
 
 def readable(args: Sequence[Any], kwargs: Mapping[str, Any]) -> ReadableCall | None:

@@ -25,6 +25,11 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Results = dict[str, torch.Tensor]
 
+# A row that is summed in another way often rounds to the same bits; several seldom do.
+_SINGLE_ROWS = 16
+
+ROWS_UNKNOWN = "its rows depend on each other, or no rule says how to cut it"
+
 
 @dataclass
 class _Instability:
@@ -108,12 +113,6 @@ def largest_difference(first: torch.Tensor, second: torch.Tensor) -> float:
     difference = (a - b).abs()
     difference[(a == b) | (a.isnan() & b.isnan())] = 0.0
     return float(difference.nan_to_num(nan=math.inf, posinf=math.inf).max())
-
-
-# A row that is summed in another way often rounds to the same bits; several seldom do.
-_SINGLE_ROWS = 16
-
-ROWS_UNKNOWN = "its rows depend on each other, or no rule says how to cut it"
 
 
 def row_cut(trial: Trial) -> Cut | str:
