@@ -26,6 +26,8 @@ Gradients = dict[str, "torch.Tensor | None"]
 # Smaller inputs than these many elements take less memory than it takes time to let go of them.
 _LARGE = 2**18
 
+_AS_IT_IS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
 
 class Invoke(Protocol):
     """Function with which a side calls another: a device's ``call``, or the plain call on the CPU."""
@@ -317,9 +319,6 @@ def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     switched_on = is_any_true and traits.running_statistics is None
     named_so = operation.endswith("_") and not operation.endswith("__")
     return switched_on or named_so or "out" in arguments.kwargs or traits.in_place
-
-
-_AS_IT_IS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
 def _numeric_context(side: Side) -> contextlib.AbstractContextManager[None]:

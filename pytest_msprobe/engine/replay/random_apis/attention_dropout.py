@@ -32,6 +32,8 @@ _ROUNDINGS = 3
 # show the mask are exact.
 _ROUNDED_OPERANDS = 2.0**-8
 _LAYOUT_AT = 4  # the place of ``input_layout`` among the arguments of ``npu_fusion_attention``
+# The first parameters of each call.
+_NAMES = ("query", "key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,6 @@ class ReadableCall:
 
 #: Makes such a call; None where it cannot.
 Readable = Callable[[Sequence[Any], Mapping[str, Any]], "ReadableCall | None"]
-
-_NAMES = ("query", "key", "value")
 
 
 def readable(args: Sequence[Any], kwargs: Mapping[str, Any]) -> ReadableCall | None:
