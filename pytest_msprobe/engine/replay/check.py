@@ -38,7 +38,7 @@ JudgeForward: TypeAlias = Callable[[Trial], list[OutputResult]]
 #: Under this name a failing result holds what the same call comes to on contiguous tensors: an outcome.
 CONTIGUOUS = "contiguous"
 
-# An explanation may not take a slow item beyond its time limit.
+# An explanation may not take a slow item beyond its time limit. A choice in seconds: it runs the call up to twice more.
 _LONGEST_EXPLAINED = 20.0
 _MOST_NAMED = 3
 

@@ -36,7 +36,14 @@ _LARGEST = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One tensor of a storage: its path, its values, and where they are to lie."""
+    """One tensor of a storage: its path, its values, and where they are to lie.
+
+    Two on a storage of 8 elements, which overlap in three::
+
+        storage   0 1 2 3 4 5 6 7
+        args.0    a a a . a a a .      shape (2, 3), stride (4, 1), offset 0, reach 7
+        args.1    . . b b b b . .      shape (4,), stride (1,), offset 2, reach 6
+    """
 
     path: str
     values: torch.Tensor

@@ -284,7 +284,13 @@ def _put(arguments: Arguments, side: Side, differentiable: frozenset[str], *, co
 
 
 class _Memory:
-    """The storages of CPU tensors on a side: each is put there once, and all that lies in it is found there."""
+    """The storages of CPU tensors on a side: each is put there once, and all that lies in it is found there.
+
+    After a query and a key that one projection gave, which lie one after the other::
+
+        _storages  {(0x7f30c0, torch.float16): <2048 elements on the card>}     address of the storage
+                    query: elements 0 to 1023 of it, key: 1024 to 2047
+    """
 
     def __init__(self, put: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._put = put

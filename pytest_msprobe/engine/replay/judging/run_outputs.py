@@ -43,7 +43,7 @@ _ILL_CONDITIONED = 100.0
 # Below, amplification explains nothing that the standards do not allow anyway.
 _WORTH_SAYING = 10.0
 
-# An explanation may not take a slow item beyond its time limit.
+# An explanation may not take a slow item beyond its time limit. A choice in seconds: it runs golden twice more.
 _LONGEST_EXPLAINED = 5.0
 
 

@@ -233,7 +233,12 @@ class Culprits:
     dumps hold them, so that no tensor is read. ``judge`` gives the rows of two records, ``is_equal`` says whether a
     match needs no judging, ``arrived`` gives the judged gradients that those of parameters were made of, ``module_of``
     the module in which a call of the target was made. ``level`` is that of the dumps, ``fed`` are the calls of the
-    target whose inputs were fed.
+    target whose inputs were fed. Where the third of five calls is the first that differs::
+
+        _matches      add   mul   linear   relu   sum
+        _agreeing      1     1      0       0      0      compared by ``mode``, without a difference
+        _first        {True: 2}                           True: of forward calls, False: of backward ones
+        _searched_to  3                                   those from here on have not been looked at
     """
 
     def __init__(

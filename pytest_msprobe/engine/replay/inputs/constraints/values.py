@@ -10,7 +10,8 @@ from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, Dr
 from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
 from pytest_msprobe.engine.replay.inputs.constraints.segments import fall_and_add_up
 
-# Exponentials of such scores are zero in float32 and narrower formats; fill values lie far below.
+# Exponentials of such scores are zero in float32 and narrower formats, as from -104 on and not at -100; fill values
+# lie far below.
 _VANISHING = -200.0
 
 # Modes in which the device reads a compressed mask: the upper triangle of a fixed size.
