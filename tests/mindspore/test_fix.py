@@ -217,6 +217,7 @@ print(float((ops.softmax(x, -1).astype(ms.float64).sum(-1) - 1).abs().max()))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_bisection_names_the_call_that_moves_the_number(tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -136,6 +136,7 @@ def test_recorded_tensors_are_those_of_the_item(pytester: pytest.Pytester, gener
         assert replace(test, seconds=item.seconds) == item
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_fails_on_a_device_still_fails_in_its_own_process(
     pytester: pytest.Pytester, generate: Generate, write_dump: Write
@@ -271,6 +272,7 @@ def test_a_framework_or_device_that_cannot_be_used_is_said_in_one_line(
     result.stdout.fnmatch_lines([f"unknown framework 'mind'; {known}"])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_module_runs_where_workers_share_its_tests(pytester: pytest.Pytester, generate: Generate) -> None:
     assert generate(STATISTICS, "--no-run", "-k", "Mint and not where")[0] == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.nightly import nightly_but
+
 ms = pytest.importorskip("mindspore")
 
 from msprobe_hooks import record  # noqa: E402
@@ -66,7 +68,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Dumped:
 
 
 @pytest.mark.parametrize("framework", ["mindspore", "pytorch"])
-@pytest.mark.parametrize("network", CULPRITS)
+@pytest.mark.parametrize("network", nightly_but(CULPRITS, "mlp"))
 def test_an_equal_network_is_clean_and_a_changed_weight_named(
     pytester: pytest.Pytester, graph: Dumped, calls: Dumped, network: str, framework: str
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.support.nightly import nightly_but
 from tests.support.runs import check, run_pytest
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Dumped:
     return dump
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", nightly_but(NETWORKS, "lenet", "mlp", "gpt", "mint", "jit"))
 def test_kernels_of_a_healthy_training_raise_no_alarm_and_most_are_judged(
     pytester: pytest.Pytester, dumped: Dumped, name: str
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_step_is_judged_by_the_settings_that_the_text_of_the_graph_shows(
     result.assert_outcomes(passed=4, skipped=4)
 
 
+@pytest.mark.nightly
 def test_two_workers_come_to_what_one_does(pytester: pytest.Pytester, dumped: Dumped) -> None:
     alone = run_pytest(pytester, "--msprobe-dump", dumped("embedding")).parseoutcomes()
     spread = run_pytest(pytester, "--msprobe-dump", dumped("embedding"), "-n", "2", apart=True).parseoutcomes()

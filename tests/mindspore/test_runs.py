@@ -36,6 +36,7 @@ def test_two_workers_write_one_journal_and_a_resumed_run_has_nothing_left(pytest
     assert len(read_journal(pytester.path / "run.jsonl").entries) == 50
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_fault_elsewhere_is_found_and_a_healthy_card_elsewhere_passes(pytester: pytest.Pytester) -> None:
     (pytester.path / "planted.py").write_text(FAULTY)
@@ -81,6 +82,7 @@ def test_a_failure_shows_what_is_wrong_and_how_to_run_it_again(pytester: pytest.
     assert "Mint.square.0.forward.output.0" in details.read_text(encoding="utf-8-sig")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_saved_case_of_mindspore_is_judged_again_by_mindspore(pytester: pytest.Pytester, write_dump: Write) -> None:
     pytest.importorskip("safetensors")
