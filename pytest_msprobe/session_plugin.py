@@ -33,7 +33,7 @@ from pytest_msprobe.run import (
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, modes_of
-from pytest_msprobe.run.option_groups import RESULTS, WHAT
+from pytest_msprobe.run.option_data import RESULTS, WHAT
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.setups import SessionSetups, setups_key
 from pytest_msprobe.run.shared_options import SharedOptions

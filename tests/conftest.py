@@ -37,7 +37,7 @@ for module in (
     "modes.check.mode",
     "modes.compare.mode",
     "engine.replay.check",
-    "engine.frameworks.torch",
+    "engine.torch_framework",
 ):
     import_module(f"pytest_msprobe.{module}")
 for extension in extensions().values():

@@ -14,7 +14,7 @@ from msprobe_hooks.dump.recording_paths import find_dumps, home_of
 from pytest_msprobe.containment.process_state import ProcessState
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.run_in_process import judge_in_process
-from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.math_modes import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
 from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, OptionError

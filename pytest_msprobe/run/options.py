@@ -15,12 +15,12 @@ from pytest_msprobe.errors import DeviceError, OptionError, RulesError, no_effec
 from pytest_msprobe.run import shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
 from pytest_msprobe.run.msprobe_config import RunUt, read_peer
+from pytest_msprobe.run.option_data import DEVICES, HOW, JOURNAL, RECORD, RESULTS, WHAT
 from pytest_msprobe.run.option_fields import as_path, number, one_of, option, output_folder, read_fields, setting, words
-from pytest_msprobe.run.option_groups import DEVICES, HOW, JOURNAL, RECORD, RESULTS, WHAT
 from pytest_msprobe.run.shard_option import SHARD, Shard, divides_dumps, read_shard
 
 if TYPE_CHECKING:
-    from pytest_msprobe.devices.reduced_precision import MathMode
+    from pytest_msprobe.devices.math_modes import MathMode
     from pytest_msprobe.devices.registry import DeviceChoice, DeviceRegistry
 
 RealData = Literal["auto", "never"]

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import VERSION, Header
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.outcomes import SkipReason
 from tests.support import journals
 from tests.support.hosts.disks import files_of_at_most
 

@@ -37,7 +37,7 @@ from pytest_msprobe.modes.check.baselines.baseline_file import read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.compare.judging.policy import load_policy
-from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
+from pytest_msprobe.modes.compare.matching.name_translation import read_mapping
 from pytest_msprobe.run.msprobe_config import read_run_ut
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 from pytest_msprobe.storage.naming import fingerprint

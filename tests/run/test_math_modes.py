@@ -88,7 +88,7 @@ def test_a_run_shows_the_devices_own_modes_in_header_junit_and_journal(
 
 CARD = """
     import torch
-    from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+    from pytest_msprobe.devices.math_modes import ReducedPrecision
     from pytest_msprobe.devices.sim import SimDevice
 
     class Card(SimDevice):

@@ -26,7 +26,7 @@ from pytest_msprobe.extensions.checkpoint.weight_differences import (
     distance,
     have_equal_bits,
 )
-from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
+from pytest_msprobe.reports.differences_page import Compared, Differences, write_differences_page
 from pytest_msprobe.reports.page_file import Results, cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, as_json, failed_without_result

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Add the setting, to runs of every mode."""
     from pytest_msprobe.extensions.fast_path.switch import FastPathOptions
-    from pytest_msprobe.run.option_groups import HOW
+    from pytest_msprobe.run.option_data import HOW
 
     registry.add_options(FastPathOptions, HOW)
 

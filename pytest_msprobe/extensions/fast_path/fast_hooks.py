@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_msprobe.run.deferred_item import fast_path_key, preselect_key
+from pytest_msprobe.run.item_bases import fast_path_key, preselect_key
 
 
 class SessionHooks:
@@ -18,7 +18,7 @@ class SessionHooks:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
-        from pytest_msprobe.run.deferred_item import forget_hooks
+        from pytest_msprobe.run.item_bases import forget_hooks
 
         forget_hooks(session.config)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_msprobe.extensions.fast_path.private_names import PRIVATE_NAMES, missing_names
-from pytest_msprobe.run.deferred_item import fast_path_key
+from pytest_msprobe.run.item_bases import fast_path_key
 from pytest_msprobe.run.option_fields import read_fields, setting
 
 

@@ -43,9 +43,9 @@ from pytest_msprobe.journal.journal import Entry, JournalWriter, LeftOut
 from pytest_msprobe.modes.check.cases.case import NO_RECORD
 from pytest_msprobe.modes.check.cases.save import CaseOrigin, save_case
 from pytest_msprobe.modes.check.cases.saved_case import SavedCase, saved_folder, with_saved
-from pytest_msprobe.modes.check.reruns.repeat import repeated
+from pytest_msprobe.modes.check.reruns import repeated
+from pytest_msprobe.results.outcomes import BaseSkipReason, Skip, SkipReason
 from pytest_msprobe.results.result import DirectionResult, Start
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip, SkipReason
 from pytest_msprobe.storage.limits import SaveOptions
 
 #: The types of the devices whose results can be judged.

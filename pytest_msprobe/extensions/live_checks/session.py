@@ -33,12 +33,12 @@ from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.framework_names import MINDSPORE
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.side import may_work_in_place
 from pytest_msprobe.engine.replay.ops.lookup import operations
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.live_checks.budget import Budget
 from pytest_msprobe.extensions.live_checks.judge import JUDGED_DEVICES, Findings, Judge, NamedPolicy

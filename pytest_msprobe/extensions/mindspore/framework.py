@@ -17,8 +17,7 @@ from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.math_modes import environment_modes
-from pytest_msprobe.devices.reduced_precision import reduced_precision
+from pytest_msprobe.devices.math_modes import environment_modes, reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
@@ -35,7 +34,7 @@ from pytest_msprobe.extensions.mindspore.primitives import calls as primitives
 from pytest_msprobe.extensions.mindspore.runtime import use
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type
 from pytest_msprobe.extensions.mindspore.translation import in_torch_terms as translated
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 # Where torch keeps what a type of MindSpore record names, the likeliest place first.
 _TORCH_TYPES = {

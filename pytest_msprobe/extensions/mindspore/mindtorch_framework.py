@@ -15,7 +15,7 @@ from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, as
 from pytest_msprobe.extensions.mindspore.jit_functions import bridged
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import load_mindtorch
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type, in_torch_terms
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 # Where it keeps what a type of record names.
 _HOMES = {"Torch": "", "Functional": "nn.functional.", "Tensor": "Tensor."}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import mindspore_dtype_name
 from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH
-from pytest_msprobe.engine.frameworks.registry import FrameworkEntry, FrameworkRegistry, TableForm
+from pytest_msprobe.engine.frameworks import FrameworkEntry, FrameworkRegistry, TableForm
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import find_mindtorch, put_pytorch_first
 
 if TYPE_CHECKING:

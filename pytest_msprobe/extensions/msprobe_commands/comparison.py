@@ -21,9 +21,8 @@ from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.baselines.recorded_result import baseline_metrics, recorded_output, torch_dtype
 from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow, record_row
 from pytest_msprobe.reports.summary import Summary
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import BaseSkipReason, Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, as_missing_baseline, decided, to_plain
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.run.options import BY_API, Level
 
 _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip"}

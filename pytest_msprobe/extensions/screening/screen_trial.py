@@ -36,8 +36,8 @@ from pytest_msprobe.extensions.screening.convolution import Convolution, Structu
 from pytest_msprobe.extensions.screening.screen_attention import cleared_attention
 from pytest_msprobe.extensions.screening.screened_output import SCREENED, ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import Product, blocks
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.prepared_call import DirectionCheck

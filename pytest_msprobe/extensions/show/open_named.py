@@ -31,7 +31,7 @@ from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 _NUMPY = b"\x93NUMPY"
 _SEPARATOR = "::"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.modes.compare.options import PartOptions
 from pytest_msprobe.run.option_fields import existing_file, option
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_msprobe.extensions.trend.margins import ApiTrend, Run, SeriesTrend, Trend
 from pytest_msprobe.reports.csv import as_text
-from pytest_msprobe.reports.pages.write_page import PageLink, page_number, page_of_journal, relative_address, write_page
+from pytest_msprobe.reports.pages import PageLink, page_number, page_of_journal, relative_address, write_page
 from pytest_msprobe.reports.worst_margins import AT_MOST, Worst
 
 FILE_NAME = "trend.csv"

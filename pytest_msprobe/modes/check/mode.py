@@ -11,7 +11,7 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.engine.framework_names import PYTORCH, checked_as
-from pytest_msprobe.engine.frameworks.registry import frameworks, missing_piece
+from pytest_msprobe.engine.frameworks import frameworks, missing_piece
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
@@ -22,7 +22,7 @@ from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
-from pytest_msprobe.modes.check.reruns.rerun_results import BatchInvarianceTally, RepeatsTally
+from pytest_msprobe.modes.check.rerun_results import BatchInvarianceTally, RepeatsTally
 from pytest_msprobe.modes.check.tallies import (
     CompiledTally,
     LeftOpenTally,

@@ -11,9 +11,9 @@ import pytest
 
 from pytest_msprobe.extensions import fast_path as fast
 from pytest_msprobe.extensions.fast_path.private_names import PLUGIN_NAMES, PRIVATE_NAMES, missing_names
-from pytest_msprobe.run import deferred_item
+from pytest_msprobe.run import item_bases
 
-SOURCES = [*sorted(Path(fast.__file__).parent.glob("*.py")), Path(deferred_item.__file__)]
+SOURCES = [*sorted(Path(fast.__file__).parent.glob("*.py")), Path(item_bases.__file__)]
 MODULES = {name.partition(":")[0] for name in PRIVATE_NAMES}
 NAMES = {re.split("[:.]", name)[-1] for name in PRIVATE_NAMES}
 #: What the package asks for by name that is no part of pytest, or documented.

@@ -20,7 +20,7 @@ from msprobe_hooks.dump.communication.collectives import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 _FACTORIES = frozenset(
     """arange as_tensor asarray bartlett_window blackman_window complex empty empty_permuted empty_strided eye full

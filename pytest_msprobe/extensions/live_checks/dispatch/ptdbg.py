@@ -30,13 +30,13 @@ from msprobe_standards import Policy, Verdict
 from msprobe_standards.fixed_limits import NotCompared
 from msprobe_standards.tensor_layouts import as_array
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.directions import judge_forward
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import FolderError
 from pytest_msprobe.extensions.live_checks.budget import Budget

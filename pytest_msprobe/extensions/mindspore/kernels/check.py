@@ -36,8 +36,8 @@ from pytest_msprobe.extensions.mindspore.kernels.kernel_call import (
 )
 from pytest_msprobe.extensions.mindspore.primitives import activation, reductions
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE as PRIMITIVES
+from pytest_msprobe.results.outcomes import BaseSkipReason, Skip
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip
 
 _OF_ELEMENTS: Final = frozenset(
     """

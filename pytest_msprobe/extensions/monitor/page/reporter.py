@@ -33,7 +33,7 @@ from pytest_msprobe.extensions.monitor.page.build import (
 from pytest_msprobe.extensions.monitor.page.options import PageOptions
 from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of
 from pytest_msprobe.reports.page_file import PageFile
-from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.reports.pages import write_page
 
 Outcome = Literal["warn", "fail"]
 _Named = tuple[str, int, str, int, str]

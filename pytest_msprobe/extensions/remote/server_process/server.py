@@ -15,11 +15,11 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record
 from msprobe_standards import Policy
 from msprobe_standards.tensor_layouts import is_plain
+from pytest_msprobe.devices.card import compute_something
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.devices.health import compute_something
-from pytest_msprobe.devices.reduced_precision import reduced_precision
+from pytest_msprobe.devices.math_modes import reduced_precision
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError, build_arguments
 from pytest_msprobe.engine.replay.check import Replay
@@ -54,8 +54,7 @@ from pytest_msprobe.extensions.remote.messages import (
     TensorForm,
     Unlike,
 )
-from pytest_msprobe.results.outcomes import describe_error
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip, describe_error
 
 # What an argument has before and behind it where its layout was made.
 _MOST_AROUND = 3 * ALIGNMENT

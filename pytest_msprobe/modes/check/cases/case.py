@@ -18,7 +18,7 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.json_decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.validation import shown
-from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.math_modes import MathMode
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.results.result import DirectionResult, as_json

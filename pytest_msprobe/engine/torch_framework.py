@@ -17,7 +17,7 @@ from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
 from pytest_msprobe.engine.replay.ops.operators import declared
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 _MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
 

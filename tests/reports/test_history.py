@@ -11,9 +11,9 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import Header
-from pytest_msprobe.reports.history.item_histories import before
+from pytest_msprobe.reports.history import before
+from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.browser.pages import page_data
 from tests.support.journals import HEADER, entry, make_judged, skipped, write_journal
 
@@ -125,7 +125,7 @@ def test_what_is_no_journal_of_such_a_run_is_named_in_one_line(
 
 
 def test_the_newest_runs_count_and_shards_are_parts_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_msprobe.reports.history.earlier_runs.MOST_RUNS", 2)
+    monkeypatch.setattr("pytest_msprobe.reports.history.MOST_RUNS", 2)
     night(tmp_path, 1, passed())
     night(tmp_path, 2, passed())
     for shard, result in enumerate((passed(), passed(0.2, ADD)), 3):

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks import registry
+from pytest_msprobe.engine import frameworks
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.errors import DeviceError
@@ -64,10 +64,10 @@ def record(tmp_path: Path) -> Any:
 def test_an_added_framework_is_judged_like_any_other(
     record: Any, monkeypatch: pytest.MonkeyPatch, scale: float, outcome: str
 ) -> None:
-    known = registry.FrameworkRegistry()
-    known.add("numpy", registry.FrameworkEntry(NumpyFramework))
-    monkeypatch.setattr(registry, "frameworks", lambda: known)
-    framework: Any = registry.framework_named("numpy")
+    known = frameworks.FrameworkRegistry()
+    known.add("numpy", frameworks.FrameworkEntry(NumpyFramework))
+    monkeypatch.setattr(frameworks, "frameworks", lambda: known)
+    framework: Any = frameworks.framework_named("numpy")
     framework.scale = scale
     result = check_call(record, device=CpuDevice(), framework=framework)
     assert result.forward.verdict.outcome == outcome
@@ -75,4 +75,4 @@ def test_an_added_framework_is_judged_like_any_other(
 
 def test_an_unknown_framework_is_refused_with_the_known_ones() -> None:
     with pytest.raises(DeviceError, match="unknown framework 'jax'; known are pytorch"):
-        registry.framework_named("jax")
+        frameworks.framework_named("jax")

@@ -106,6 +106,6 @@ def framework_named(name: str) -> Framework:
 
 
 def _open_torch() -> Framework:
-    from pytest_msprobe.engine.frameworks.torch import TorchFramework
+    from pytest_msprobe.engine.torch_framework import TorchFramework
 
     return TorchFramework()
