@@ -226,8 +226,8 @@ def write_graph(path: Path, nodes: int) -> None:
 
 def write_run(path: Path, series: int) -> None:
     """Write the page of a monitored run, with a finding."""
+    from pytest_msprobe.extensions.monitor.page import write_html
     from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
-    from pytest_msprobe.extensions.monitor.page.reporter import write_html
     from tests.support.dumps.watched import norm, write_norms
 
     values = [2 + math.sin(step / 50) + math.sin(step * step) for step in range(_STEPS + series)]

@@ -32,7 +32,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.extensions.remote.messages import Open
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
-from pytest_msprobe.extensions.remote.server_process.server import Server
+from pytest_msprobe.extensions.remote.server import Server
 
 sys.path.insert(0, str(ROOT))
 from tests.support.dumps.dump_files import forward, tensor

@@ -40,7 +40,7 @@ class UserError(Exception):
     def __init__(self, problem: str, *, file: Path | str | None = None, remedy: str = "") -> None:
         where = "" if file is None else f"{file}: "
         text = f"{where}{problem}{'; ' if remedy else ''}{remedy}"
-        from msprobe_hooks.escaping import escaped_name
+        from msprobe_hooks.messages import escaped_name
 
         super().__init__(escaped_name(text) if self.is_one_line else text)
         self.problem = problem

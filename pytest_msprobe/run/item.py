@@ -15,7 +15,7 @@ import pytest
 from msprobe_hooks.dump.call_context import program_place
 from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.dump.recording_paths import home_of
-from msprobe_hooks.escaping import id_name
+from msprobe_hooks.messages import id_name
 from msprobe_hooks.recording.safety_net import RaisedOnPurpose
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.protocols import judge_elsewhere_key

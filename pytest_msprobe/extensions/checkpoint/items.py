@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.escaping import id_name, numbered
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, id_name, numbered
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CheckpointError

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.escaping import id_name, numbered
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, id_name, numbered
 from pytest_msprobe.extensions.environment.fact_pairs import Opened, Pair
 from pytest_msprobe.extensions.environment.judging import judge_pair, value_text
 from pytest_msprobe.extensions.environment.msprobe_pack import SECTIONS

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from msprobe_hooks.byte_sizes import parse_size
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.messages import parse_size
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording.config import Settings, settings
 from msprobe_hooks.recording.session import Model

@@ -13,7 +13,7 @@ from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, as_recorded, works_in_place
 from pytest_msprobe.extensions.mindspore.jit_functions import bridged
-from pytest_msprobe.extensions.mindspore.mindtorch_discovery import load_mindtorch
+from pytest_msprobe.extensions.mindspore.runtime import load_mindtorch
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type, in_torch_terms
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 

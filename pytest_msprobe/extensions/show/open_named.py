@@ -23,8 +23,7 @@ from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.escaping import escaped_name, numbered
-from msprobe_hooks.messages import did_you_mean, listed
+from msprobe_hooks.messages import did_you_mean, escaped_name, listed, numbered
 from msprobe_hooks.regular_files import open_regular
 from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name

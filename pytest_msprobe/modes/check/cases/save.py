@@ -15,9 +15,9 @@ from typing import TypeAlias
 import msgspec
 import torch
 
-from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import Direction, backward_of, forward_of, split_direction
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.messages import format_size
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import FunctionCheck

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from msprobe_hooks.byte_sizes import format_size
+from msprobe_hooks.messages import format_size
 from pytest_msprobe.results.result import DirectionResult
 
 _SAVED = "saved"

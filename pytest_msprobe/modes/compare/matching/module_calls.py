@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 
 def gradient_numbers(dump: Dump) -> Mapping[str, int]:
-    """Return, for each record of parameters' gradients, how many its module has before it."""
+    """Return, for each record of parameters' gradients, how many its module has before it.
+
+    The number in a name counts on from step to step in dumps of msprobe before 26.2, and begins with each step in
+    others.
+    """
     counts: defaultdict[str, int] = defaultdict(int)
     numbers: dict[str, int] = {}
     for name in filter(is_parameters_grad, dump.records):

@@ -17,7 +17,7 @@ from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.extensions.overflow.anomaly import BUILT_IN, IgnoreRules
 from pytest_msprobe.errors import FolderError, OptionError
 from pytest_msprobe.extensions.graphs.nodes import build_graph, overflow_level
-from pytest_msprobe.extensions.graphs.vis.communication import (
+from pytest_msprobe.extensions.graphs.vis_database import (
     Conversations,
     Database,
     Facts,

@@ -40,7 +40,7 @@ from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import FolderError
 from pytest_msprobe.extensions.live_checks.budget import Budget
-from pytest_msprobe.extensions.live_checks.dispatch.options import DispatchOptions, checked
+from pytest_msprobe.extensions.live_checks.dispatch_options import DispatchOptions, checked
 from pytest_msprobe.extensions.live_checks.judge import Judge
 from pytest_msprobe.extensions.live_checks.observed_call import Stack, one_at_a_time
 from pytest_msprobe.extensions.live_checks.options import LiveOptions

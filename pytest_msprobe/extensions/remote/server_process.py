@@ -63,7 +63,7 @@ def _answered(server: Any, envelope: Envelope, blobs: list[bytearray]) -> tuple[
 
 def _load() -> Any:
     # What this imports takes seconds, and cannot be imported where there is no torch.
-    from pytest_msprobe.extensions.remote.server_process.server import Server
+    from pytest_msprobe.extensions.remote.server import Server
 
     return Server()
 
