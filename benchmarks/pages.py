@@ -150,7 +150,7 @@ def looked_at(browser: Any, address: str, word: str) -> tuple[float, float]:
 
 def write_check(path: Path, records: int) -> None:
     """Write the page of a check, every sixth record of which fails."""
-    from pytest_msprobe.journal.journal import read_journal
+    from pytest_msprobe.journal import read_journal
     from pytest_msprobe.journal.shards import Part, whole_runs
     from pytest_msprobe.reports.check_page import write_page_of_journals
     from tests.support.journals import make_judged, write_journal

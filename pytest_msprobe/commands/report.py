@@ -14,7 +14,7 @@ from typing import Any
 from pytest_msprobe.commands.registry import commands
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.journal.journal import Journal, read_journal
+from pytest_msprobe.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
 from pytest_msprobe.reports.check_page import write_page_of_journals
 from pytest_msprobe.reports.check_page.rows import OF_DUMPS, AboutRun

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.messages import not_one_of
+from pytest_msprobe.errors import DeviceError, not_one_of
 from pytest_msprobe.results.outcomes import describe_error
 
 if TYPE_CHECKING:

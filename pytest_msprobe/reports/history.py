@@ -13,7 +13,7 @@ from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.journal import Entry, Journal, read_header, read_journal
+from pytest_msprobe.journal import Entry, Journal, read_header, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
 from pytest_msprobe.reports.markdown import label
 from pytest_msprobe.reports.pages import page_number, page_of_journal, relative_address

@@ -1,8 +1,10 @@
-"""Checks that a user's test makes, kept with the test and attached to its reports."""
+"""Checks that a user's test makes, kept with the test (of Hypothesis' examples the last), attached to its reports."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -174,3 +176,36 @@ def _at_line_of(test: pytest.Item, error: PrecisionError) -> PrecisionError:
             return error
         frame = frame.f_back
     return error.with_traceback(TracebackType(None, frame, frame.f_lasti, frame.f_lineno))
+
+
+@contextlib.contextmanager
+def examples_of(item: pytest.Item) -> Iterator[None]:
+    """Restart the checks of a test with each of its examples, so that they have the names of those before."""
+    if "precision" not in getattr(item, "fixturenames", ()):
+        yield
+        return
+    handle = getattr(getattr(item, "obj", None), "hypothesis", None)
+    inner = getattr(handle, "inner_test", None)
+    if inner is None:
+        yield
+        return
+
+    @functools.wraps(inner)
+    def one_example(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        checks_of(item).start_over()
+        return inner(*args, **kwargs)
+
+    @functools.wraps(inner)
+    async def one_awaited(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        checks_of(item).start_over()
+        return await inner(*args, **kwargs)
+
+    # Hypothesis lets plugins replace it: https://hypothesis.readthedocs.io, "Custom function execution". Those that run
+    # coroutines do so as well, where they find one.
+    handle.inner_test = one_awaited if inspect.iscoroutinefunction(inner) else one_example  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        handle.inner_test = inner  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.journal.journal import Header
+from pytest_msprobe.journal import Header
 from pytest_msprobe.results.outcomes import Breakdown, SkipReason
 from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from tests.support import journals

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import Header
+from pytest_msprobe.journal import Header
 from pytest_msprobe.reports.history import before
 from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult

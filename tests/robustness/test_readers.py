@@ -39,7 +39,7 @@ from pytest_msprobe.extensions.bisect.search import Fixes
 from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
 from pytest_msprobe.extensions.environment.msprobe_pack import read_pack
 from pytest_msprobe.extensions.generate.output_folder import write_files
-from pytest_msprobe.extensions.msprobe_commands.merged_workbook import read_configuration
+from pytest_msprobe.extensions.msprobe_commands.merge_results_command import read_configuration
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.modes.check.baselines.baseline_file import BaselineWriter, Header, read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 
 Write = Callable[..., Path]
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, Start
+from pytest_msprobe.journal import Entry, Header, JournalWriter, Start
 from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import SPREAD, DirectionResult, OutputResult
 

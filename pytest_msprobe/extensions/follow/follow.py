@@ -21,7 +21,7 @@ from msprobe_hooks.messages import counted, escaped_name
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import FolderError, OptionError, ProgramError
 from pytest_msprobe.extensions.follow.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder, new_file
-from pytest_msprobe.journal.journal import Journal, JournalWriter, MoreDumps, read_header, read_journal
+from pytest_msprobe.journal import Journal, JournalWriter, MoreDumps, read_header, read_journal
 from pytest_msprobe.reports.summary import in_words
 
 

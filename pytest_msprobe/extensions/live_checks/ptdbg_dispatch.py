@@ -13,17 +13,22 @@ import io
 import logging
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal, get_args
 
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.messages import shown
 from msprobe_hooks.recording.session import observing
+from msprobe_hooks.recording.validators import flag, one_of
 from msprobe_hooks.recording.vectored_write import write_npy
 from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_standards import Policy, Verdict
@@ -40,7 +45,6 @@ from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import FolderError
 from pytest_msprobe.extensions.live_checks.budget import Budget
-from pytest_msprobe.extensions.live_checks.dispatch_options import DispatchOptions, checked
 from pytest_msprobe.extensions.live_checks.judge import Judge
 from pytest_msprobe.extensions.live_checks.observed_call import Stack, one_at_a_time
 from pytest_msprobe.extensions.live_checks.options import LiveOptions
@@ -49,7 +53,63 @@ from pytest_msprobe.extensions.live_checks.session import TorchLiveRecorder
 from pytest_msprobe.reports.csv import STATUS
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
+DumpMode = Literal["all", "list", "auto", "OFF"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_MOST_NAMES = 1_000_000
+
 _log = logging.getLogger("pytest_msprobe")
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchOptions:
+    """Checked options. ``operators`` are those of ``api_list`` that torch has."""
+
+    mode: DumpMode
+    operators: frozenset[str]
+    debug: bool
+    folder: Path
+    tag: str | None
+
+    @property
+    def tagged(self) -> str:
+        """The tag as a part of a folder's name."""
+        return f"_{self.tag}" if self.tag else ""
+
+    def dumps(self, operator: str, *, failed: bool) -> bool:
+        """Return whether the tensors of a call are written."""
+        return self.mode == "all" or (self.mode == "auto" and failed) or operator in self.operators
+
+
+def checked(
+    dump_mode: object, api_list: object, debug: object, dump_path: object, tag: object, process_num: object
+) -> DispatchOptions:
+    """Check the arguments of a dispatch. Raises ConfigError that names what is wrong and what is allowed."""
+    one_of(get_args(DumpMode))("dump_mode", dump_mode)
+    flag("debug", debug)
+    if not isinstance(dump_path, (str, Path)) or not Path(dump_path).is_dir():
+        raise ConfigError("dump_path", dump_path, "an existing folder")
+    if tag is not None and not (isinstance(tag, str) and _NAME.fullmatch(tag)):
+        raise ConfigError("tag", tag, "letters, digits, _ and -")
+    if type(process_num) is not int or process_num < 0:
+        raise ConfigError("process_num", process_num, "a whole number from 0")
+    if process_num:
+        _log.warning("process_num is %d: operators are judged in this process, as they run", process_num)
+    names = _operators(api_list) if dump_mode == "list" else frozenset()
+    return DispatchOptions(dump_mode, names, debug, Path(dump_path), tag)  # type: ignore[arg-type]
+
+
+def _operators(api_list: object) -> frozenset[str]:
+    if not isinstance(api_list, Sequence) or isinstance(api_list, str) or len(api_list) > _MOST_NAMES:
+        raise ConfigError("api_list", api_list, "a list of names of ATen operators, which dump_mode list needs")
+    for name in api_list:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigError("api_list", name, "names of letters, digits, _ and -")
+    unknown = sorted(name for name in set(api_list) if not hasattr(torch.ops.aten, name))
+    if unknown:
+        _log.warning("api_list: torch.ops.aten has no %s", shown(unknown))
+    return frozenset(api_list) - frozenset(unknown)
+
 
 NAME = "single_benchmark"
 

@@ -46,7 +46,7 @@ from pytest_msprobe.extensions.live_checks.observed_call import on_cpu, one_at_a
 from pytest_msprobe.extensions.live_checks.options import LiveOptions
 from pytest_msprobe.extensions.live_checks.recorder import KeptElements, LiveRecorder
 from pytest_msprobe.extensions.live_checks.scheduling import Selection, signature
-from pytest_msprobe.journal.journal import Header, JournalWriter
+from pytest_msprobe.journal import Header, JournalWriter
 from pytest_msprobe.reports.github import first_of_several
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import DirectionResult

@@ -51,7 +51,7 @@ def _open_mindtorch() -> Framework:
     from pytest_msprobe.extensions.mindspore.runtime import start
 
     start()
-    from pytest_msprobe.extensions.mindspore.mindtorch_framework import MindTorchFramework
+    from pytest_msprobe.extensions.mindspore.framework import MindTorchFramework
 
     return MindTorchFramework()
 

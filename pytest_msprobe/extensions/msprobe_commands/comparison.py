@@ -15,7 +15,7 @@ from msprobe_hooks.regular_files import open_regular
 from msprobe_standards import Metrics, Policy, Standard, built_in_policies, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import BaselineError, JournalError
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, made_on, read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.baselines.recorded_result import baseline_metrics, recorded_output, torch_dtype

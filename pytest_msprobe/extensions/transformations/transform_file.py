@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, unknown
 from pytest_msprobe.extensions.transformations.axes import Permute, Reshape, Slice, Transpose
 from pytest_msprobe.extensions.transformations.block_orders import (
     BlockOrder,
@@ -27,7 +27,6 @@ from pytest_msprobe.extensions.transformations.step import (
     integer_range,
 )
 from pytest_msprobe.extensions.transformations.transformations import Transformations
-from pytest_msprobe.messages import unknown
 from pytest_msprobe.yaml_with_lines import Part, read_document
 
 _EXAMPLE = "- {match: Module.*.output.0, side: golden, steps: [{rotate: {by: Q.npy}}]}"

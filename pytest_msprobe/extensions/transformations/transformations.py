@@ -15,6 +15,7 @@ from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import counted
 from pytest_msprobe.engine.import_torch import import_torch
+from pytest_msprobe.errors import not_one_of
 from pytest_msprobe.extensions.transformations.entries import (
     Entry,
     NamePattern,
@@ -33,7 +34,6 @@ from pytest_msprobe.extensions.transformations.step import (
     Side,
     StepError,
 )
-from pytest_msprobe.messages import not_one_of
 from pytest_msprobe.modes.compare.measure.call_values import measure_statistics, scaled_error
 from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED, ComparedSides
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.journal.journal import DIVIDED_DUMPS
+from pytest_msprobe.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.modes.compare.options import compare_key

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_msprobe.devices.registry import on_card
-from pytest_msprobe.journal.journal import Entry, Journal
+from pytest_msprobe.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.check_page.rows import OF_DUMPS, AboutRun, CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history import EarlierRuns, ItemHistories, ItemKey, dump_places

@@ -14,7 +14,7 @@ import torch
 
 from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.tolerance import Allowance
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
 from pytest_msprobe.reports.check_page import write_page_of_journals
 from pytest_msprobe.results.outcomes import SkipReason

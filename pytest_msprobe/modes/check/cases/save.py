@@ -25,8 +25,15 @@ from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.errors import CaseError
-from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
-from pytest_msprobe.modes.check.cases.saved_case import SavedCase, with_saved
+from pytest_msprobe.modes.check.cases.case import (
+    JSON_NAME,
+    NO_RECORD,
+    TENSORS_NAME,
+    Case,
+    SavedCase,
+    encode_case,
+    with_saved,
+)
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult

@@ -17,8 +17,7 @@ from msprobe_hooks.dump.names import (
     split_called,
     split_module,
 )
-from pytest_msprobe.modes.compare.matching.matches import api_of
-from pytest_msprobe.modes.compare.matching.pairing import Pairing
+from pytest_msprobe.modes.compare.matching.matches import Pairing, api_of
 from pytest_msprobe.modes.compare.matching.reordering import (
     pair_unequal,
     place_of,
