@@ -1,4 +1,4 @@
-"""``pytest-msprobe msprobe merge-results``: tables of many ranks in a workbook, a sheet per metric, a column per rank."""
+"""``pytest-msprobe msprobe merge-results``: tables of many ranks in a workbook: a sheet per metric, columns by rank."""
 
 from __future__ import annotations
 
