@@ -38,10 +38,14 @@ sample = $(shell awk '$$1 == "$(1)" { print $$2 }' tests/nightly_sample.txt)
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
+# Where no bytecode may be written, as in many containers, each worker would rewrite the assertions of all test modules at
+# each start, which takes longer than their import.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: compiled demo test test-slow test-sample nightly test-fast-path-off test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
 
-# A process that may not write bytecode, as in many containers, compiles each module that it imports at each start.
-# What is compiled here is as old as its source, or else not used.
+# What tests start writes no bytecode, and would compile each module that it imports at each start. What is compiled here
+# is as old as its source, or else not used.
 compiled:
 	@echo "compiling the modules of this checkout, which each process would do at its start"
 	@$(PYTHON) -m compileall -q pytest_msprobe hook_lib standards tests/support

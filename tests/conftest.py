@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ import torch._dynamo  # noqa: F401
 import yaml  # noqa: F401
 from hypothesis import settings
 
+import pytest_msprobe
 from pytest_msprobe.extensions import extensions
 from tests.support import runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
@@ -32,24 +35,23 @@ from tests.support.dumps.dump_files import Json
 from tests.support.forked import Forked, forked_from_torch
 from tests.support.requirements import VARIABLE
 
-for module in (
-    "session_plugin",
-    "modes.check.mode",
-    "modes.compare.mode",
-    "engine.replay.check",
-    "engine.torch_framework",
-):
-    import_module(f"pytest_msprobe.{module}")
-for extension in extensions().values():
-    for module in ("mode", "options"):
-        if find_spec(f"{extension.__name__}.{module}") is not None:
-            import_module(f"{extension.__name__}.{module}")
+# All of ours, for the same reason: an inner run would load dozens of modules anew. What a framework needs that is not
+# installed here stays out.
+for module in walk_packages(pytest_msprobe.__path__, "pytest_msprobe."):
+    with suppress(ImportError):
+        import_module(module.name)
 
 # No test depends on how fast or how busy a machine is. CI tries the same each time; elsewhere the search goes on.
 settings.register_profile("untimed", deadline=None, derandomize=VARIABLE in os.environ)
 settings.load_profile("untimed")
 
 OTHER_PLUGINS = ("hypothesispytest", "html", "metadata", "rerunfailures")
+
+
+def pytest_collection_finish() -> None:
+    """Write bytecode for test modules alone: of two versions of a file in one second, the second would not be read."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ def test_without_any_extension_the_demo_comes_to_the_same(without: TakeOut) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extension", nightly_but(EXTENSIONS, "fast_path", "mindspore", "npu_operators"))
+@pytest.mark.parametrize("extension", nightly_but(EXTENSIONS, "mindspore"))
 def test_without_an_extension_the_demo_comes_to_the_same(extension: str, without: TakeOut) -> None:
     assert_that_the_demo_comes_to_the_same(without({*dependents(extension)}))
 

@@ -199,6 +199,7 @@ def problem_of(job: Job, status: int, output: str, missing: tuple[str, ...]) -> 
     return "" if status == job.status else f"ended with {status}:\n{output}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_without_optional_packages_a_job_works_or_names_what_to_install(
     forked: Forked, inputs: Path, tmp_path: Path, name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -270,19 +271,28 @@ def _read(source: str | Path) -> tuple[object, Path]:
             raise ValueError(
                 f"unknown policy {str(source)!r}{hint(str(source), [*policies, 'or the path of a .yaml file'])}"
             )
-        path = policy_file(str(source))
+        return _built_in(str(source))
+    return _decoded(path), path
+
+
+@cache
+def _built_in(name: str) -> tuple[object, Path]:
+    path = policy_file(name)
+    return _decoded(path), path
+
+
+def _decoded(path: Path) -> object:
     if path.exists() and not (path.is_file() or path.is_dir()):
         # Reading a FIFO would wait for a writer.
         raise ValueError(f"{path}: not a regular file; pass the path of a .yaml file")
     try:
-        table = decode_yaml(path.read_bytes())
+        return decode_yaml(path.read_bytes())
     except YamlError as error:
         raise ValueError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
-    return table, path
 
 
 def _parse(table: object, path: Path, level: str | None, standards: StandardRegistry) -> Policy:

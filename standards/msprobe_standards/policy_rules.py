@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +96,14 @@ def rows_of(row: object, where: str) -> Iterator[tuple[object, str]]:
         return
     check_keys(row, ("measured",), where)
     path = measured_file(one_of(row["measured"], measured_rules(), f"{where}: measured"))
-    for i, measured in enumerate(decode_yaml(path.read_bytes())):
+    for i, measured in enumerate(_measured_rows(path)):
         yield measured, f"{path}: [{i}]"
+
+
+@cache
+def _measured_rows(path: Path) -> Sequence[object]:
+    rows: Sequence[object] = decode_yaml(path.read_bytes())
+    return rows
 
 
 def parse_rule(

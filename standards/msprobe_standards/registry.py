@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msprobe_standards.benchmark import Benchmark
@@ -25,6 +25,7 @@ class StandardRegistry:
 
     def __init__(self, *built_in: type[Standard]) -> None:
         self._factories: dict[str, Callable[..., Standard]] = {standard.name: standard for standard in built_in}
+        self._parameters: dict[str, Mapping[str, inspect.Parameter]] = {}
 
     def copy(self) -> StandardRegistry:
         """Return a registry of the same standards; what is added to it is unknown here."""
@@ -62,7 +63,9 @@ class StandardRegistry:
         factory = self._factories.get(name) or self._factories.get(_OTHER_NAMES.get(name, ""))
         if factory is None:
             raise ValueError(f"unknown standard {shown(name)}{hint(name, self.names())}")
-        parameters = inspect.signature(factory).parameters
+        parameters = self._parameters.get(name)
+        if parameters is None:
+            parameters = self._parameters[name] = inspect.signature(factory).parameters
         for key, value in limits.items():
             if key not in parameters:
                 raise ValueError(f"standard {name!r} has no limit {shown(key)}{hint(key, parameters)}")

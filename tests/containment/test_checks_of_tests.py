@@ -89,7 +89,9 @@ def run(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [[], ["-n1"]], ids=["alone", "worker"])
+@pytest.mark.parametrize(
+    "way", [pytest.param([], id="alone"), pytest.param(["-n1"], id="worker", marks=pytest.mark.nightly)]
+)
 def test_it_may_crash_the_process_in_which_it_runs(pytester: pytest.Pytester, way: list[str]) -> None:
     result = run(pytester, TESTS + BREAKING, "--msprobe-journal=run.jsonl", "-rP", *way)
     result.assert_outcomes(passed=3, failed=3)
@@ -105,6 +107,7 @@ def test_it_may_crash_the_process_in_which_it_runs(pytester: pytest.Pytester, wa
     assert journal["test_mine.py::test_exit.backward"].outcome == "crash"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_it_may_hang_in_native_code(pytester: pytest.Pytester) -> None:
     result = run(pytester, TESTS + HANGING, "--msprobe-timeout=10")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.journal import read_journal
+from tests.support.nightly import nightly_but
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +23,10 @@ Json = dict[str, Any]
 MakeDevice = Callable[[str], None]
 
 WAYS = pytest.mark.parametrize("way", [["--msprobe-isolate"], ["-n1"]], ids=["isolated", "xdist"])
+WORKERS_NIGHTLY = pytest.mark.parametrize(
+    "way",
+    [pytest.param(["--msprobe-isolate"], id="isolated"), pytest.param(["-n1"], id="xdist", marks=pytest.mark.nightly)],
+)
 ISOLATED = ["--msprobe-dump=dump.json", "--msprobe-device=faulty:6", "--msprobe-isolate"]
 
 BAD = "Torch.index_select.0.forward"
@@ -92,7 +97,7 @@ def test_a_child_that_hangs_in_native_code_is_ended_and_replaced(
     assert "hung in native code; its process was killed after 15 s" in checked.cases[BAD].text
 
 
-@WAYS
+@WORKERS_NIGHTLY
 def test_a_device_that_an_item_breaks_is_left_before_the_next_item(
     write_dump: Write, records: Json, check: Any, make_device: MakeDevice, way: list[str]
 ) -> None:
@@ -131,7 +136,7 @@ def test_a_wrong_result_is_no_reason_to_give_a_device_up(
     assert len(check("--msprobe-dump=dump.json", "--msprobe-device=faulty").cases) == len(records)
 
 
-@WAYS
+@WORKERS_NIGHTLY
 def test_what_runs_out_of_memory_next_to_others_gets_another_try_alone(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any, make_device: MakeDevice, way: list[str]
 ) -> None:
@@ -175,7 +180,7 @@ def pytest_msprobe_register_devices(registry):
 """
 
 
-@WAYS
+@WORKERS_NIGHTLY
 @pytest.mark.parametrize(("kills", "outcome"), [(1, "passed"), (2, "failed")])
 def test_what_the_system_ends_for_its_memory_gets_one_more_try_alone(
     pytester: pytest.Pytester,
@@ -197,7 +202,7 @@ def test_what_the_system_ends_for_its_memory_gets_one_more_try_alone(
         assert "ran out of memory; the system killed its process" in checked.cases[BAD].text
 
 
-@WAYS
+@WORKERS_NIGHTLY
 def test_the_backward_of_a_forward_that_crashes_is_not_tried(
     write_dump: Write, records: Json, check: Any, make_device: MakeDevice, way: list[str]
 ) -> None:
@@ -286,6 +291,7 @@ def pytest_msprobe_register_devices(registry):
 """
 
 
+@pytest.mark.nightly
 def test_a_device_that_kills_who_starts_it_ends_the_run(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:
@@ -302,6 +308,7 @@ def test_a_device_that_kills_who_starts_it_ends_the_run(
     assert "5 workers in a row died before they finished an item" in spread.stdout.str() + spread.stderr.str()
 
 
+@pytest.mark.nightly
 def test_exitfirst_ends_a_run_at_a_crash(write_dump: Write, records: Json, check: Any, make_device: MakeDevice) -> None:
     many = {name.replace(".0.", f".{i}."): body for i in range(20) for name, body in records.items()}
     write_dump(many)
@@ -332,7 +339,9 @@ def wait_until(done: Callable[[], bool], seconds: float = 300) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], ids=lambda sent: sent.name)
+@pytest.mark.parametrize(
+    "sent", nightly_but([signal.SIGINT, signal.SIGKILL, signal.SIGTERM], signal.SIGINT), ids=lambda sent: sent.name
+)
 @WAYS
 def test_no_process_outlives_a_run_that_is_ended_while_an_item_hangs(
     pytester: pytest.Pytester,

@@ -191,6 +191,7 @@ def test_ctrl_c_ends_a_run_that_is_not_isolated(pytester: pytest.Pytester) -> No
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_child_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})

@@ -17,7 +17,9 @@ LIMITED = ("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-tim
 SAID = "not finished after 10 s, the limit of --msprobe-timeout"
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "two workers"])
+@pytest.mark.parametrize(
+    "workers", [pytest.param([], id="alone", marks=pytest.mark.nightly), pytest.param(["-n2"], id="two workers")]
+)
 def test_a_record_that_hangs_in_python_is_one_failure_and_the_run_goes_on(
     write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None], workers: list[str]
 ) -> None:
@@ -29,6 +31,7 @@ def test_a_record_that_hangs_in_python_is_one_failure_and_the_run_goes_on(
     assert checked.cases[HANGING].properties["msprobe.breakdown"] == "timeout"
 
 
+@pytest.mark.nightly
 def test_code_that_catches_every_exception_is_interrupted_all_the_same(
     write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:
@@ -47,6 +50,7 @@ while record == {HANGING!r}:
     assert SAID in checked.cases[HANGING].text
 
 
+@pytest.mark.nightly
 def test_the_backward_of_a_forward_that_hangs_is_not_tried(
     write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:

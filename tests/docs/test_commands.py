@@ -28,9 +28,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.nightly import nightly_but
+
 ROOT = Path(__file__).parents[2]
 WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [page for page in WRITTEN if "```console" in page.read_text()]
+
+# What most users read, and what takes a few seconds.
+DAILY = [
+    ROOT / "README.md",
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in """across-frameworks ci communication comparing from-msprobe graph index install mindspore overflow
+        programs standards train-and-inference user-guide weight-sync your-functions""".split()
+    ),
+]
 
 # A comment for the runner, or a block of commands, whichever comes next.
 _STEP = re.compile(
@@ -55,7 +67,7 @@ def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", nightly_but(PAGES, *DAILY), ids=lambda path: path.name)
 def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path, as_installed: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for command, where, expected in steps(page.read_text(), tmp_path):

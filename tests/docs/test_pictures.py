@@ -25,6 +25,7 @@ def test_the_documentation_shows_each_picture_to_readers_of_its_colour_scheme() 
     assert sorted(shown) == sorted((picture.name, scheme, scheme) for picture in PICTURES for scheme in SCHEMES)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_pictures_made_again_show_something_and_are_small(tmp_path: Path) -> None:
     write_pictures(tmp_path)

@@ -25,6 +25,7 @@ if record == "Functional.linear.1.forward" and not Path("repaired").exists():
 )
 
 
+@pytest.mark.nightly
 def test_a_resumed_run_checks_what_is_missing_and_what_is_asked_for_again(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CRASHING_DEVICE)
     base = ["--msprobe-device", "crashing", "--msprobe-dump", str(DUMP), "-k", "linear or embedding"]
@@ -95,7 +96,9 @@ def test_the_tables_of_a_resumed_run_are_those_of_the_whole(resumed: Path) -> No
     assert rows == [["Torch.abs.0", "error"], ["Torch.no_such_api.0", "SKIP"], ["Torch.exp.0", "pass"]]
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+@pytest.mark.parametrize(
+    "workers", [pytest.param([], id="alone", marks=pytest.mark.nightly), pytest.param(["-n2"], id="workers")]
+)
 def test_a_run_that_finds_everything_finished_ends_as_if_it_had_run(
     pytester: pytest.Pytester, workers: list[str]
 ) -> None:
@@ -108,6 +111,7 @@ def test_a_run_that_finds_everything_finished_ends_as_if_it_had_run(
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "workers"])
 def test_a_failure_that_finished_before_fails_the_resumed_run_until_it_is_run_again(
     pytester: pytest.Pytester, workers: list[str]

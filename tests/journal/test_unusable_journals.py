@@ -31,7 +31,9 @@ def test_starting_on_an_existing_journal_is_refused(pytester: pytest.Pytester) -
     assert pytester.path.joinpath("run.jsonl").read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "workers"])
+@pytest.mark.parametrize(
+    "workers", [pytest.param([], id="alone", marks=pytest.mark.nightly), pytest.param(["-n1"], id="workers")]
+)
 def test_a_full_disk_ends_the_run_with_what_it_has(pytester: pytest.Pytester, workers: list[str]) -> None:
     pytester.makeconftest(FULL_DISK)
     base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "linear or embedding", "-p", "no:cacheprovider"]

@@ -95,6 +95,7 @@ def test_an_error_that_comes_up_where_the_card_is_waited_for_is_that_of_the_reco
         assert f"EZ9999: kernel aten::{name}" in text
 
 
+@pytest.mark.nightly
 def test_each_worker_has_a_card_of_those_that_are_visible(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_convolution_in_hf32_passes_as_such_and_fails_by_its_dtype(check_on_np
     assert by_dtype.wrong == set(CONVOLUTION)
 
 
+@pytest.mark.nightly
 def test_a_conftest_sets_the_modes_of_the_training(
     check_on_npu: Check, write_dump: Write, pytester: pytest.Pytester
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_conftest_sets_the_modes_of_the_training(
     assert "HF32 conv off, jit compile on" in checked.output
 
 
+@pytest.mark.nightly
 def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_measures_another(
     check_on_npu: Check, write_dump: Write, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_kernels_of_one_call_are_dumped_and_the_call_is_recorded(pytester: p
     assert recorded(pytester.path) == {"Torch.tanh.1.forward", "Torch.tanh.1.backward"}
 
 
+@pytest.mark.nightly
 def test_of_a_backward_record_the_kernels_of_the_gradient_alone_are_dumped(pytester: pytest.Pytester) -> None:
     plain = run_script(SCRIPT, "Torch.sigmoid.0.forward").splitlines()[0]
     found = run_script(SCRIPT.replace('"dump"', '"other"').replace("dump/", "other/"), "Torch.tanh.0.backward")

@@ -43,6 +43,7 @@ def test_two_of_eight_cards_are_used_and_no_other(pytester: pytest.Pytester, mon
     assert used == {3, 6}
 
 
+@pytest.mark.nightly
 def test_each_card_checks_everything_and_the_odd_one_is_named(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, write_dump: Write
 ) -> None:
@@ -56,6 +57,7 @@ def test_each_card_checks_everything_and_the_odd_one_is_named(
     result.stdout.fnmatch_lines(["*Torch.tanh.0.forward is wrong on npu:1*"])
 
 
+@pytest.mark.nightly
 def test_a_run_that_lost_its_card_is_resumed_on_another(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, write_dump: Write
 ) -> None:

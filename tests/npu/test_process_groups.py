@@ -38,6 +38,7 @@ def test_each_collective_gives_every_rank_what_follows_from_the_inputs_of_all(
         assert not _of(differences)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", nightly_but([2, 4], 2))
 def test_a_model_split_over_ranks_learns_what_the_whole_model_learns(count: int, pytester: pytest.Pytester) -> None:
     """By data parallel, tensor parallel, fully sharded and pipelined training."""
@@ -101,10 +102,15 @@ torch.npu.synchronize()
 @pytest.mark.parametrize(
     ("peer", "seconds", "expected"),
     [
-        ("ends", "300", r"EI0002: .* remote rank \[1\].*Heartbeat Lost Occurred"),
-        ("sleeps", "10", r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed"),
+        pytest.param("ends", "300", r"EI0002: .* remote rank \[1\].*Heartbeat Lost Occurred", id="ends"),
+        pytest.param(
+            "sleeps",
+            "10",
+            r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed",
+            id="sleeps",
+            marks=pytest.mark.nightly,
+        ),
     ],
-    ids=["ends", "sleeps"],
 )
 def test_a_rank_whose_peer_does_not_come_ends_with_the_error_of_hccl(
     peer: str, seconds: str, expected: str, pytester: pytest.Pytester
@@ -115,6 +121,7 @@ def test_a_rank_whose_peer_does_not_come_ends_with_the_error_of_hccl(
     assert "error code is 507048" in errors
 
 
+@pytest.mark.nightly
 def test_ranks_that_call_different_collectives_end_with_the_error_of_hccl(pytester: pytest.Pytester) -> None:
     program = WAITING.replace("if rank == 1:", "if False:").replace("ones = ones[:2]", "ones = ones[: 2 + rank]")
     for status, errors in run_ranks(program, 2, pytester.path, PEER="calls another"):
@@ -147,6 +154,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_live_checks_of_ranks_find_the_call_that_one_card_gets_wrong(pytester: pytest.Pytester) -> None:
     for status, errors in run_ranks(LIVE, 2, pytester.path, SIMULATED_CANN_FAULTS="tanh@1=wrong"):
         assert status == 0, errors
@@ -155,6 +163,7 @@ def test_live_checks_of_ranks_find_the_call_that_one_card_gets_wrong(pytester: p
     assert [failed for _, failed in found] == [[], ["Torch.tanh.0.backward", "Torch.tanh.0.forward"]]
 
 
+@pytest.mark.nightly
 def test_operators_that_compute_and_communicate_give_each_rank_its_part(pytester: pytest.Pytester) -> None:
     for differences in _differences("fused_between_ranks", 2, pytester.path):
         assert len(differences) >= 14

@@ -68,6 +68,7 @@ for task in (None, "statistics", "tensor"):
             assert "passed" in checked.outcomes.values()
 
 
+@pytest.mark.nightly
 def test_a_watched_training_writes_numbers_of_its_gradients(pytester: pytest.Pytester) -> None:
     watching = """
 with msprobe_hooks.watch(model, optimizer, "watched"):
@@ -78,6 +79,7 @@ with msprobe_hooks.watch(model, optimizer, "watched"):
     assert [file for file in (pytester.path / "watched").rglob("*") if "grad" in file.name]
 
 
+@pytest.mark.nightly
 def test_calls_that_are_fixed_run_in_float32_or_on_the_host() -> None:
     fixing = """
 half = torch.randn(4, 4, dtype=torch.bfloat16).npu()
@@ -109,6 +111,7 @@ def test_the_doctor_finds_the_cards() -> None:
     assert "Ascend910B1" in done.stdout
 
 
+@pytest.mark.nightly
 def test_a_fused_optimizer_of_torch_npu_is_recorded_and_judged(pytester: pytest.Pytester) -> None:
     fused = """
 from torch_npu.optim import NpuFusedAdamW

@@ -69,6 +69,7 @@ with msprobe_hooks.record("dump"):
     assert len(rerun.cases) == len(names)
 
 
+@pytest.mark.nightly
 def test_a_live_check_finds_the_wrong_call_of_a_step_and_no_other() -> None:
     checking = """
 import warnings
@@ -84,6 +85,7 @@ print(*sorted(result.record for result in checks.failed))
     )
 
 
+@pytest.mark.nightly
 def test_the_call_in_which_inf_arises_is_found_on_the_card_and_run_again(check_on_npu: Check) -> None:
     recording = """
 import msprobe_hooks

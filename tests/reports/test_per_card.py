@@ -54,6 +54,7 @@ def test_whichever_card_alone_is_worse_is_the_odd_one(count: int, place: int, ma
     assert row.odd == place
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_planted_bad_card_is_named_where_each_card_checks_the_same_dump(
     pytester: pytest.Pytester, write_dump: Callable[..., Path], element: Any, forward: Any

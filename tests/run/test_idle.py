@@ -37,11 +37,13 @@ def test_a_start_without_anything_of_ours_loads_few_modules_and_nothing_of_the_h
     assert "pytest_msprobe.session_plugin" not in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", ["precision", "msprobe_dump_options"])
 def test_a_test_that_uses_a_fixture_starts_the_session(tmp_path: Path, use: str) -> None:
     assert "pytest_msprobe.session_plugin" in loaded(tmp_path, f"def test_passes({use}):\n    pass\n")
 
 
+@pytest.mark.slow
 def test_a_fixture_that_is_asked_for_by_its_name_checks(tmp_path: Path) -> None:
     test = """
 import torch

@@ -96,6 +96,7 @@ def test_ids_outcomes_and_numbers_stay(run: Run, neighbour: str) -> None:
     assert_same(run(*LOADING[neighbour]), run())
 
 
+@pytest.mark.slow
 def test_next_to_all_of_them_at_once_they_stay_and_stand_in_every_report(
     run: Run, pytester: pytest.Pytester, records: Json
 ) -> None:
@@ -164,6 +165,7 @@ if record == {WRONG!r}:
     assert checked.cases[WRONG].properties["msprobe.verdict"] == "pass"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 # The default of our own, and one of those that keep items together.
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_a_device_that_cannot_be_used_is_one_usage_error_that_names_the_missing_
         pytest.param(
             ["--msprobe-level=L1", "--msprobe-device=sim"],
             "level 'L1': policy default has no levels",
-            marks=pytest.mark.slow,
+            marks=(pytest.mark.slow, pytest.mark.nightly),
         ),
     ],
     ids=["option", "device", "policy"],

@@ -10,6 +10,7 @@ import pytest
 from tests.support.terminals import on_a_terminal
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_long_run_shows_share_rate_and_time_left_below_pytests_own_lines(
     pytester: pytest.Pytester, write_dump: Any, records: Any, make_device: Any

@@ -96,6 +96,7 @@ def pytest_report_teststatus(report):
 """
 
 
+@pytest.mark.nightly
 def test_a_plugin_that_has_a_say_in_what_is_shown_is_asked_by_workers_too(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_plugin_that_has_a_say_in_what_is_shown_is_asked_by_workers_too(
     assert sorted(asked) == sorted(["setup", "call", "teardown"] * len(records))
 
 
+@pytest.mark.nightly
 def test_by_each_every_worker_checks_every_record_and_reports_show_by_which_card(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:
@@ -124,6 +126,7 @@ def test_by_each_every_worker_checks_every_record_and_reports_show_by_which_card
     assert set(entries) == {f"dump.json::{name}" for name in records}
 
 
+@pytest.mark.nightly
 def test_workers_take_the_chosen_cards_in_turn(write_dump: Write, many: Json, check: Any) -> None:
     write_dump(many)
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim:5,2", "-n3", apart=True)
@@ -161,8 +164,10 @@ def test_auto_counts_the_cards_of_a_registered_device(
 
 @pytest.mark.parametrize(
     ("death", "said"),
-    [("os._exit(7)", "exited with status 7"), ("os.kill(os.getpid(), 9)", "was killed by SIGKILL")],
-    ids=["exit", "kill"],
+    [
+        pytest.param("os._exit(7)", "exited with status 7", id="exit", marks=pytest.mark.nightly),
+        pytest.param("os.kill(os.getpid(), 9)", "was killed by SIGKILL", id="kill"),
+    ],
 )
 def test_a_record_that_kills_its_worker_is_one_failure_and_the_run_goes_on(
     write_dump: Write, many: Json, check: Any, make_device: Callable[[str], None], death: str, said: str
@@ -186,6 +191,7 @@ def test_a_record_that_kills_its_worker_is_one_failure_and_the_run_goes_on(
     assert devices == {"faulty:3", "faulty:6"}
 
 
+@pytest.mark.nightly
 def test_one_worker_that_dies_is_replaced_on_the_same_card(
     write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:
@@ -198,7 +204,8 @@ def test_one_worker_that_dies_is_replaced_on_the_same_card(
 
 
 @pytest.mark.parametrize(
-    ("distribution", "held"), [("load", "node2collection"), ("loadfile", "registered_collections")]
+    ("distribution", "held"),
+    [("load", "node2collection"), pytest.param("loadfile", "registered_collections", marks=pytest.mark.nightly)],
 )
 def test_equal_collections_of_workers_are_held_once(
     pytester: pytest.Pytester, write_dump: Write, many: Json, check: Any, distribution: str, held: str

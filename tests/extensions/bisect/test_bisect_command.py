@@ -129,6 +129,7 @@ def started(folder: Path, code: str, **environment: str) -> subprocess.Completed
     return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_product_of_a_training_that_is_imprecise_is_named_with_its_stack_in_few_runs(capsys):
     assert bisect("--to", "float64", "--", sys.executable, str(EXAMPLE)) == 1
@@ -151,9 +152,9 @@ def test_nothing_is_found_in_an_honest_program_that_casts_its_logits_before_the_
 @pytest.mark.parametrize(
     ("text", "fault", "culprit"),
     [
-        (CROSS_ENTROPY, "1", "Functional.linear.0"),
+        pytest.param(CROSS_ENTROPY, "1", "Functional.linear.0", marks=pytest.mark.nightly),
         (RMS_NORM, "1", "Functional.linear.0"),
-        (AUTOCAST, "2", "Functional.linear.1"),
+        pytest.param(AUTOCAST, "2", "Functional.linear.1", marks=pytest.mark.nightly),
     ],
 )
 def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_path, capsys, text, fault, culprit):
@@ -163,6 +164,7 @@ def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_pat
     assert "No other call is needed, and no other call does so without it." in reported
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_operator_of_a_library_is_reported_with_the_option_that_finds_it(tmp_path, capsys):
     words = program(tmp_path, LIBRARY)
@@ -172,6 +174,7 @@ def test_an_operator_of_a_library_is_reported_with_the_option_that_finds_it(tmp_
     assert "torch.ops.bisectlib.swish.0 moves the number" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_first_of_two_calls_is_found_and_that_there_is_another(tmp_path, capsys):
     assert bisect("--to", "float64", *program(tmp_path, TWICE)) == 1
@@ -180,6 +183,7 @@ def test_the_first_of_two_calls_is_found_and_that_there_is_another(tmp_path, cap
     assert "other calls move the number without it" in reported
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_of_several_processes_the_one_whose_call_it_is_is_named(tmp_path, capsys):
     *_, path = program(tmp_path, OF_ONE_RANK)
@@ -190,6 +194,7 @@ def test_of_several_processes_the_one_whose_call_it_is_is_named(tmp_path, capsys
     assert "No other call is needed" in reported
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_bisection_that_was_cut_short_goes_on_with_its_journal(tmp_path, capsys):
     words, journal = program(tmp_path, ALONE), str(tmp_path / "journal.jsonl")
@@ -206,6 +211,7 @@ def test_a_bisection_that_was_cut_short_goes_on_with_its_journal(tmp_path, capsy
     assert "again" not in runs
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_test_of_pytest_is_bisected_by_whether_it_passes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

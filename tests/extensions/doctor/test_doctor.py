@@ -124,6 +124,7 @@ def test_a_library_that_never_returns_costs_its_own_line(tmp_path: Path, monkeyp
     assert fact.text == "did not answer within 5 s"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_command_shows_all_of_it_for_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_dump(tmp_path, {"Torch.exp.0.forward": forward(tensor(2))})

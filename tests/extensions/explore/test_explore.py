@@ -93,6 +93,7 @@ def test_a_journal_knows_what_was_explored(exploring: Any) -> None:
     assert "explore 30, this run has 31" in refused.errors
 
 
+@pytest.mark.nightly
 def test_workers_explore(exploring: Any) -> None:
     assert exploring("-n2").wrong == {SOFTMAX}
 

@@ -23,6 +23,7 @@ from pytest_msprobe.extensions.explore.value_strategies import Drawing, resized,
 from tests.corpus.trials import read_calls
 from tests.support.dumps.dump_files import forward
 from tests.support.dumps.dump_files import tensor as element
+from tests.support.nightly import nightly_but
 from tests.support.replays.devices import Faulty
 from tests.support.replays.exploring import explored
 
@@ -184,7 +185,7 @@ def test_time_ends_exploring(dump_of: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.slow), "resnet18", "lstm-mix"])
+@pytest.mark.parametrize("name", nightly_but(["gpt2", "resnet18", "lstm-mix"], "gpt2", "lstm-mix"))
 def test_what_is_printed_computes_what_is_right(name: str) -> None:
     dump, ran = read_dump(DUMPS / name / "dump.json"), 0
     for recorded in read_calls([dump.path], 1):

@@ -238,6 +238,7 @@ def test_failures_are_run_again_and_still_fail_or_pass_now(
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_record_that_kills_its_process_costs_no_other(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path
@@ -250,6 +251,7 @@ def test_a_record_that_kills_its_process_costs_no_other(
     assert "Functional.silu.1.forward  passes now" in printed
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_record_that_does_not_end_is_ended(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path
@@ -270,6 +272,7 @@ def test_tests_that_cannot_be_run_are_one_error_with_pytests_words(
     assert "none" in printed.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_projects_own_settings_do_not_disturb_the_run(generate: Callable[..., tuple[int, str]], folder: Path) -> None:
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -n 1 -v --strict-markers\nfilterwarnings = error\n")
     status, printed = generate(EXAMPLE, "-k", "silu", "--msprobe-device=cpu")

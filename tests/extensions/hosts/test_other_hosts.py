@@ -111,6 +111,7 @@ def test_absolute_paths_and_dumps_among_the_arguments_work(
     assert {case.properties["msprobe.device"] for case in checked.cases.values()} == {"sim:0", "sim:1"}
 
 
+@pytest.mark.nightly
 def test_a_baseline_with_tensors_is_written_and_read_elsewhere(
     pytester: pytest.Pytester, dump: str, check: Any, make_host: Make
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_lost_host_costs_what_it_ran_and_the_others_go_on(
     assert len(checked.cases) == len(json.loads(Path(dump).read_text())["data"])
 
 
+@pytest.mark.nightly
 def test_a_crash_costs_one_item_and_shows_what_was_written_there(
     dump: str, check: Any, make_device: Callable[[str], None], make_host: Make
 ) -> None:
@@ -220,6 +222,7 @@ def test_another_version_of_the_plugin_is_one_line(dump: str, check: Any, make_h
     assert "ERROR: host first: has pytest-msprobe 0.0.9, here" in checked.errors
 
 
+@pytest.mark.nightly
 def test_another_torch_is_reported_once(dump: str, check: Any, make_host: Make, tmp_path: Path) -> None:
     host = make_host("first", PYTHONPATH=distribution(tmp_path / "other", "torch", "1.0.0"))
     words = ["--msprobe-dump", dump, "--msprobe-device=sim", "-k", "relu", *on(host, workers=2)]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.corpus.trainings import TRAININGS
 from tests.support.dumps.faults_from_a_step import Costs, faulty_apis, found_after
+from tests.support.nightly import nightly_but
 
 
 def test_a_fault_that_begins_late_is_found_in_every_api_of_a_training() -> None:
@@ -20,7 +21,7 @@ def test_a_fault_that_begins_late_is_found_in_every_api_of_a_training() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", nightly_but(TRAININGS, "conv_net"))
 def test_a_fault_from_step_1000_is_found_within_500_steps_in_every_api(name: str) -> None:
     planted = faulty_apis(TRAININGS[name])
     found, _ = found_after(TRAININGS[name], Costs(call=30e-6), begin=1000, steps=1500)

@@ -17,6 +17,15 @@ from tests.support.runs import Checked, check
 
 Json = dict[str, Any]
 
+HOW = pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param([], id="alone"),
+        pytest.param(["-n", "2"], id="workers", marks=pytest.mark.nightly),
+        pytest.param(["--msprobe-isolate"], id="isolated", marks=pytest.mark.nightly),
+    ],
+)
+
 # What goes wrong, and how much, a file next to the process says: here and elsewhere it is another one.
 FAULTS = """
 words = open("fault").read().split() if os.path.exists("fault") else ["none", "0"]
@@ -109,6 +118,7 @@ def test_a_lost_link_costs_its_record_the_baseline_and_no_other(
     assert "as the link to this machine ended with status 3 in this record" in judged.cases[LINEAR].text
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_slow_link_costs_the_same_and_hides_no_failure(
     run: Callable[..., Checked], pytester: pytest.Pytester
@@ -122,7 +132,7 @@ def test_a_slow_link_costs_the_same_and_hides_no_failure(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [[], ["-n", "2"], ["--msprobe-isolate"]], ids=["alone", "workers", "isolated"])
+@HOW
 def test_a_card_elsewhere_is_checked(run: Callable[..., Checked], pytester: pytest.Pytester, how: list[str]) -> None:
     device = f"--msprobe-device={place(pytester)}"
     wrong = run(device, *how, elsewhere="noise 2000", apart=True)
@@ -162,7 +172,7 @@ def test_a_run_that_ends_leaves_no_process_elsewhere(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [[], ["-n", "2"], ["--msprobe-isolate"]], ids=["alone", "workers", "isolated"])
+@HOW
 def test_over_ssh_it_is_the_same(run: Callable[..., Checked], pytester: pytest.Pytester, how: list[str]) -> None:
     with ssh_host(pytester.path, "gpuhost") as host:
         options = with_baseline(pytester, host=host.spec())

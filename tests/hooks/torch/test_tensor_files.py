@@ -203,6 +203,7 @@ def test_a_large_expanded_tensor_is_written_once(tmp_path, options):
     assert torch.equal(loaded, mask)
 
 
+@pytest.mark.slow
 def test_of_a_large_buffer_only_what_a_call_takes_is_written(tmp_path, caplog):
     bucket = torch.zeros(2**28, dtype=torch.uint8)
     with caplog.at_level("INFO", "msprobe_hooks"), record(tmp_path / "d", task="tensor"):

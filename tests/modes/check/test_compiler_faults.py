@@ -94,6 +94,7 @@ def pytest_msprobe_register_devices(registry):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_wrong_kernel_is_not_called_the_compilers_fault(
     pytester: pytest.Pytester, write_dump: Any, element: Any, forward: Any
@@ -105,6 +106,7 @@ def test_a_wrong_kernel_is_not_called_the_compilers_fault(
     assert "It fails without torch.compile as well, so the kernel is wrong: output.0:" in text
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_error_that_comes_once_is_not_called_the_compilers_fault(
     pytester: pytest.Pytester, write_dump: Any, element: Any, forward: Any
@@ -158,6 +160,7 @@ planted = aot_autograd(fw_compiler=slow)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_seconds_of_compiling_are_not_those_of_the_item(
     compiled: Callable[..., Checked], write_dump: Any, element: Any, forward: Any
@@ -166,6 +169,7 @@ def test_seconds_of_compiling_are_not_those_of_the_item(
     assert compiled(dump, "--msprobe-timeout=10", extra=_SLOW).exit_code == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_unknown_backend_is_one_error_that_names_the_known_ones(
     pytester: pytest.Pytester, write_dump: Any, element: Any, forward: Any
@@ -177,6 +181,7 @@ def test_an_unknown_backend_is_one_error_that_names_the_known_ones(
     assert "aot_eager" in found.errors
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_without_a_compiler_inductor_is_one_error_with_the_remedy(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, write_dump: Any, element: Any, forward: Any

@@ -45,6 +45,7 @@ def test_what_can_be_cut_into_blocks_is_judged_where_the_whole_does_not_fit(chec
     assert "too large for the free memory" in run.cases[SORT].text
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_wrong_element_of_it_fails(checked: Any, make_device: Callable[[str], None]) -> None:
     make_device("result[4000, 5] += 1")

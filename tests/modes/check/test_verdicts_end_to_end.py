@@ -187,7 +187,9 @@ def test_verbosity_shows_the_deciding_output_then_every_output_then_every_number
     assert ("error_rate: " in text) == ("-vv" in verbosity)
 
 
-@pytest.mark.parametrize("dump", ["resnet18", "gpt2", "lstm-1.2.2-md5", "lstm-mix"])
+@pytest.mark.parametrize(
+    "dump", [pytest.param("resnet18", marks=pytest.mark.nightly), "gpt2", "lstm-1.2.2-md5", "lstm-mix"]
+)
 def test_a_healthy_device_raises_no_alarm_on_a_real_dump(check: Any, dump: str) -> None:
     checked = check(f"--msprobe-dump={DUMPS / dump / 'dump.json'}", "--msprobe-device=sim", "--msprobe-seed=3")
     verdicts = Counter(case.properties["msprobe.verdict"] for case in checked.cases.values())

@@ -12,12 +12,15 @@ from PIL import Image
 from tests.support.browser.every_page import PAGES, VIEWS, EveryPage
 from tests.support.browser.page_checks import serious_violations, wider_than_the_window
 from tests.support.browser.pictures import prepare
+from tests.support.nightly import nightly_but
 
 pytestmark = pytest.mark.slow
 
 # Axe reads the whole page: the narrowest and a usual screen say what it can say.
 READ_BY_AXE = {360, 1400}
 FEW_VIEWS = ((360, "dark"), (1400, "light"))
+# One whose table is scrolled, one with a chart, and both kinds of drawings.
+EACH_TIME = [page for page in PAGES if page.name in {"check", "comparison", "communication", "graph"}]
 THEME = "return document.documentElement.dataset.theme"
 
 
@@ -32,7 +35,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "views",
     [pytest.param(FEW_VIEWS, id="a phone and a screen"), pytest.param(VIEWS, id="all", marks=pytest.mark.nightly)],
 )
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", nightly_but(PAGES, *EACH_TIME), ids=lambda page: page.name)
 def test_a_page_can_be_read_at_every_width_in_both_themes(
     browser: Any, work: Path, page: EveryPage, views: tuple[tuple[int, str], ...]
 ) -> None:

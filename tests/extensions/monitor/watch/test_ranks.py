@@ -96,6 +96,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_collectives_of_a_step_are_reported_together_before_and_after(tmp_path):
     assert run_ranks(COMMUNICATION, 2, tmp_path) == [(0, "")] * 2
 

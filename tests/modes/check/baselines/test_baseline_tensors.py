@@ -75,6 +75,7 @@ def test_tensors_of_a_cpu_judge_as_the_cpu_itself_does(run: Callable[..., Any], 
     assert verdicts(JUDGE) == verdicts()
 
 
+@pytest.mark.nightly
 def test_isolated_items_write_and_use_tensors(run: Callable[..., Any], folder: Path) -> None:
     run(200.0, *SAVE, "--msprobe-isolate", apart=True)
     assert len(list(folder.iterdir())) == 3
@@ -175,6 +176,7 @@ def test_a_bad_file_falls_back_to_the_numbers_and_says_so(
     assert "Traceback" not in judged.output + judged.errors
 
 
+@pytest.mark.nightly
 def test_without_safetensors_numbers_judge_and_the_remedy_is_reported(
     run: Callable[..., Any], pytester: pytest.Pytester
 ) -> None:
@@ -264,6 +266,7 @@ def test_a_file_whose_row_agrees_but_that_is_malformed_is_reported(
     assert "Traceback" not in judged.output + judged.errors
 
 
+@pytest.mark.nightly
 def test_two_processes_write_all_of_it(run: Callable[..., Any], folder: Path) -> None:
     assert "(3 records, " in run(200.0, *SAVE, "-n", "2", apart=True).output
     names = sorted(path.name for path in folder.iterdir())

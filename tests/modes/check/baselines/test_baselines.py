@@ -59,6 +59,7 @@ def test_a_precise_baseline_is_no_excuse_for_a_sloppy_device(run: Callable[..., 
     assert run(200.0, JUDGE).wrong == {"Functional.linear.0.forward"}
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("linear")
 def test_baselines_are_whole_and_judge_alike_under_xdist(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
     run(200.0, SAVE, "-n", "2", apart=True)

@@ -33,6 +33,7 @@ def test_tables_and_page_are_written_and_named(pytester: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(["msprobe report: */compare_result_*.csv", "msprobe report: */page.html"])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_workers_write_the_same_rows_in_the_same_order(pytester: pytest.Pytester) -> None:
     run(pytester, "--msprobe-csv=out")
