@@ -42,8 +42,11 @@ def read(options: CompareOptions, config: pytest.Config | None) -> Transformatio
     Raises OptionError that names file, line, problem and remedy.
     """
     from pytest_msprobe.errors import OptionError
-    from pytest_msprobe.extensions.transformations.transform_file import read_transformations
-    from pytest_msprobe.extensions.transformations.transformations import Transformations, TransformRegistry
+    from pytest_msprobe.extensions.transformations.transformations import (
+        Transformations,
+        TransformRegistry,
+        read_transformations,
+    )
 
     file, registry = options.part(TransformOptions).transform, TransformRegistry()
     if config is not None:
