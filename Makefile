@@ -137,9 +137,10 @@ site: $(VENV)/installed
 command-line: $(VENV)/installed
 	$(BIN)/python website/command_line.py
 
-# The tables of torch_npu's operators in docs/operations.md; a test compares them.
+# The tables of torch_npu's operators in docs/operations.md, and what comparisons know of torch's; tests compare them.
 operators: $(VENV)/installed
 	$(BIN)/python -m tests.support.npu.operators_page
+	$(BIN)/python -m tests.support.term_kinds
 
 bench: compiled $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py

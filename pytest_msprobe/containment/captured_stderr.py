@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pytest_msprobe.results.outcomes import Breakdown
 
-_LINES = 20
+_LINES = 20  # choices: what a reader takes in of each failed item, and a journal holds of thousands
 _CHARACTERS = 2000
 
 # What a fatal error's report says besides the error and where in the record's call it was.
@@ -110,7 +110,7 @@ def quoted(text: str) -> str:
 
 # What Python's watchdog writes before it ends a process that hangs.
 _WATCHDOG = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d(?:\.\d+)?)\)!$", re.MULTILINE)
-_WATCHDOG_STATUS = 1
+_WATCHDOG_STATUS = 1  # `faulthandler.dump_traceback_later(exit=True)` ends a process by _exit(1)
 
 #: The line that a guard writes before it kills a worker that has not ended its item in time.
 KILLED_FROM_OUTSIDE = "msprobe: killed from outside after the limit of --msprobe-timeout"

@@ -15,7 +15,8 @@ from types import FrameType
 
 from msprobe_hooks.dump.schema import recorded_elements
 
-# What hangs in native code never returns to Python to be interrupted; then the process is ended this much later.
+# What hangs in native code never returns to Python to be interrupted; then the process is ended this much later. A
+# choice: so long Python has to unwind what it can interrupt.
 _GRACE_SECONDS = 5.0
 
 # What a process takes that the watchdog ends.
@@ -25,7 +26,7 @@ _DYING_SECONDS = 1.0
 # forward and backward), golden included: see docs/containment.md.
 _ELEMENTS = 10_000_000
 
-# Alarms and watchdogs take no more than some centuries, and a record may claim any size.
+# Alarms and watchdogs take no more than some centuries, and a record may claim any size: this is 32 years.
 _LONGEST_SECONDS = 1e9
 
 
@@ -51,7 +52,10 @@ def allowed_seconds(base: float | None, records: Sequence[bytes]) -> float | Non
 class EndTime:
     """Time by which a process has to have ended an item by itself, in memory shared with the one that acts otherwise.
 
-    A process that is stopped, or waits for a driver without end, has neither alarm nor watchdog.
+    A process that is stopped, or waits for a driver without end, has neither alarm nor watchdog. A page::
+
+        byte 0           8
+             | 81234.56 | Torch.add.0.forward, 0, ...     seconds of the monotonic clock, and the item that runs
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,13 @@ _START_SECONDS = 600.0
 
 
 class Isolation:
-    """The template, and the child that runs items now."""
+    """The template, and the child that runs items now.
+
+    The processes and what connects them::
+
+        this process ──_control──▶ _Template ──forks──▶ child, which starts the device and runs items
+              └──────────_child: an item, its result─────▶┘
+    """
 
     def __init__(self, config: pytest.Config, items: Mapping[str, Contained], on_fork: Callable[[], None]) -> None:
         self._config = config

@@ -13,17 +13,21 @@ from pytest_msprobe.containment.deadline import paused
 from pytest_msprobe.engine.replay.trials.memory_budget import SHARE, admit_at_once, refusal
 from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
 
-# While another worker has a large call running, and where none has: it may still be giving memory back.
+# Choices: while another worker has a large call running, and where none has, as it may still be giving memory back.
 _PATIENCE_SECONDS = 60.0
 _SHORT_PATIENCE_SECONDS = 2.0
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.1  # a choice: ten looks at the free memory a second
 
 
 class MemoryReservation:
     """Admits the calls of one worker; what is admitted counts as taken until it is released or the process ends.
 
     A reservation is a locked file. It counts in full although part of it may be in use already: that makes others wait
-    longer, never overcommits.
+    longer, never overcommits. In the folder of the run::
+
+        reservations       locked by who counts and takes
+        reservation-gw0    "4294967296", locked: worker gw0 has taken 4 GiB
+        reservation-gw1    "1073741824", not locked: gw1 has released it, or has died
     """
 
     def __init__(self, folder: Path, worker: str, patience: float = _PATIENCE_SECONDS) -> None:

@@ -13,12 +13,12 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h, as the next one
 _PR_SET_CHILD_SUBREAPER = 36
 
 # A process of gigabytes takes its time to give them back.
 _KILLED_SECONDS = 5.0
-# In which a launcher such as torchrun ends its processes.
+# In which a launcher such as torchrun ends its processes: it gives them 30 seconds before it kills them.
 _GRACE_SECONDS = 40.0
 
 

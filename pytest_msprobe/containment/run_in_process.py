@@ -161,7 +161,7 @@ _LOOK_SECONDS = 0.5
 # A process sends each message as a whole; one that stops in the middle for so long has died.
 _STALLED_SECONDS = 60.0
 
-_SIZE_BYTES = 4
+_SIZE_BYTES = 4  # of the "!I" that each message begins with
 
 
 class Heard(Enum):

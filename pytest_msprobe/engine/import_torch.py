@@ -10,7 +10,7 @@ from types import ModuleType
 
 from pytest_msprobe.errors import DeviceError
 
-_OLDEST = (2, 3)
+_OLDEST = (2, 3)  # torch 2.1 and 2.2 lack dtypes that rebuilt inputs need
 
 
 def import_torch() -> ModuleType:

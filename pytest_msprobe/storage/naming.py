@@ -16,7 +16,7 @@ from msprobe_hooks.regular_files import read_regular
 TEMPORARY = ".saving-"
 LOCK_NAME = ".lock"
 _UNREADABLE = re.compile(r"[^A-Za-z0-9_.-]+")
-_SLUG_LENGTH = 80
+_SLUG_LENGTH = 80  # with a digest and a suffix far below the 255 bytes that a file system allows
 
 
 def slug(text: str) -> str:

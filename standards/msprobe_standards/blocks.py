@@ -37,6 +37,12 @@ class BlockMeasure:
 
     ``only`` and ``bounds`` are those of `measure`; ``scale`` is golden's mean magnitude, of all elements but 0, that
     errors relate to, and may be an estimate: `golden_scale` is the exact value in the end.
+
+    After two blocks of an output of shape (4, 6), its left and its right half::
+
+        _starts      [(0, (0, 0), (4, 3)), (12, (0, 3), (4, 3))]     elements before, first index, shape
+        _magnitudes  [9.5, 10.25]                                    sums of golden's, of all but zeros
+        _sampled     [(places, target, golden), (...)]               sampled elements, by their place in the output
     """
 
     def __init__(

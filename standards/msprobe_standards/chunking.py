@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 CHUNK = 16384
 """Elements in a part: 128 KiB as float64."""
 
-# OpenBLAS, numpy's BLAS, computes inner products of more than 10 000 elements on several threads.
+# OpenBLAS, numpy's BLAS, computes inner products of more than 10 000 elements on several threads: the sums, and so what
+# is measured, would depend on their number.
 _BLAS_SINGLE_THREAD = 8192
 
 # So many elements are worth a call that takes all pieces at once.

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
 
 
-# mindstudio-probe 1.2.2, as all that docs/standards-reference.md, "Where the constants come from", calls msprobe's.
+# mindstudio-probe 1.2.2, as all that docs/standards-reference.md, "Where the constants come from", calls msprobe's,
+# by dtype; 2^-14 of others.
 _BOUND = {torch.float16: 2**-8, torch.bfloat16: 2**-7}
 _BALANCE = {torch.float16: 2**-20, torch.bfloat16: 2**-7}
 

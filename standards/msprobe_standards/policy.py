@@ -74,7 +74,10 @@ _RULE_KEYS = (
 class Policy:
     """A table of rules, searched in order; the first whose conditions all hold gives the standard.
 
-    `load` reads a built-in policy or a file, `select` returns the standard for one output.
+    `load` reads a built-in policy or a file, `select` returns the standard for one output::
+
+        rules      [Rule(Ulp, apis={"add"}), Rule(Benchmark, output={"float16"}), Rule(Benchmark)]
+        _selected  {("add", torch.float32, ...): Ulp, ("mul", torch.float16, ...): Benchmark}     as they were asked for
 
     Args:
         name: The name of the policy.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_LONGEST = 200
+_LONGEST = 200  # characters, a choice: longer texts hide the rest of a message, and are no misspelled name
 # So many names are all listed: of these a guess says no more.
 _FEW = 3
 

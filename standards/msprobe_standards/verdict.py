@@ -8,6 +8,7 @@ from typing import Literal
 
 Outcome = Literal["pass", "warn", "fail", "skip"]
 
+# An order alone: a failure leads, and nothing judged yields to anything judged.
 _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
 
 # A choice: a product that is rounded once uses 0.65 of its floor. See docs/standards-reference.md, "Where the constants

@@ -38,7 +38,7 @@ def add_stand_in_note(result: DirectionResult, check: DirectionCheck) -> Directi
     """Add to a failure that the golden definition computed in place of a kernel of the device."""
     if result.verdict.outcome != "fail" or not result.outputs:
         return result
-    stand_in = check.prepared.trial.subject.stand_in()
+    stand_in = check.prepared.functions.stand_in()
     return _with_first_note(result, stand_in[0].upper() + stand_in[1:]) if stand_in else result
 
 
@@ -62,7 +62,7 @@ def _weak_evidence(result: DirectionResult, check: DirectionCheck) -> str:
     if check.direction == "backward" and (name := _own_backward(prepared.trial)):
         return f"golden's gradients come from the backward of {name}, which was judged by itself"
     lost = "" if prepared.informative is None else prepared.informative.lost(check.direction)
-    return lost or prepared.trial.subject.stand_in()
+    return lost or prepared.functions.stand_in()
 
 
 def add_left_open(result: DirectionResult, check: DirectionCheck) -> DirectionResult:

@@ -12,6 +12,9 @@ from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord
 
+#: Where ``torch.`` has operations in addition to its own. msprobe 26.x writes Torch.norm for torch.linalg.norm too.
+NAMESPACES = ("linalg", "fft", "special", "sparse", "nested")
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -30,10 +33,6 @@ class Call:
     def api(self) -> str:
         """The name of the API in torch's terms, without its type: ``linalg.norm``."""
         return (self.counterpart or self.name).api
-
-
-#: Where ``torch.`` has operations in addition to its own. msprobe 26.x writes Torch.norm for torch.linalg.norm too.
-NAMESPACES = ("linalg", "fft", "special", "sparse", "nested")
 
 
 @cache

@@ -35,6 +35,13 @@ from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 JudgeForward: TypeAlias = Callable[[Trial], list[OutputResult]]
 
+#: Under this name a failing result holds what the same call comes to on contiguous tensors: an outcome.
+CONTIGUOUS = "contiguous"
+
+# An explanation may not take a slow item beyond its time limit. A choice in seconds: it runs the call up to twice more.
+_LONGEST_EXPLAINED = 20.0
+_MOST_NAMED = 3
+
 
 def judge_in_blocks(check: DirectionCheck) -> list[OutputResult] | None:
     """Return the verdicts on a large call whose golden is computed in blocks; raises as `LargeCall`."""
@@ -81,14 +88,6 @@ def judge_by_first(strategies: Sequence[Strategy], check: DirectionCheck) -> lis
     if check.prepared.large is not None:
         return_freed_before(check.prepared.call)
     return next(outputs for judge in strategies if (outputs := judge(check)) is not None)
-
-
-#: Under this name a failing result holds what the same call comes to on contiguous tensors: an outcome.
-CONTIGUOUS = "contiguous"
-
-# An explanation may not take a slow item beyond its time limit.
-_LONGEST_EXPLAINED = 20.0
-_MOST_NAMED = 3
 
 
 def add_layout_note(result: DirectionResult, check: DirectionCheck, strategies: Sequence[Strategy]) -> DirectionResult:

@@ -25,22 +25,25 @@ STANDARD = "finite_differences"
 
 # Relative to the inputs. Three in a row that agree best are taken: large ones see curvature, small ones rounding.
 _STEPS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-# As torch.autograd.gradcheck allows, and what the best steps leave open.
+# As torch.autograd.gradcheck allows. A tanh that computes in float32 inside is off by up to 1.2e-4.
 _RELATIVE = 1e-3
+# Times what the best steps leave open. Right gradients of 11 functions, from exp to relu, were off by up to 1.1 of it.
 _UNCERTAIN = 10.0
-# Differences that leave more than this open say nothing: the function is not smooth here.
+# Differences that leave more than this open say nothing. Smooth functions leave up to 2e-7, sin(50 x) and float32
+# inside up to 9e-4, sin(1000 x) up to 0.3 and 16 bits inside more than 1.
 _MOST_UNCERTAIN = 0.02
 # What differs along one direction must do so along another one.
 _DIRECTIONS = 2
-# Jumps are searched for this far away, by halving: a smooth change shrinks with each half, a jump stays.
+# Jumps are searched for this far away, by halving: a smooth change shrinks with each half, to a millionth after 20 and
+# to a sixteenth in the last 4; a jump stays.
 _REACHES = (0.2, -0.2, 2.0, -2.0)
 _HALVES = 20
 _LAST_HALVES = 4
 # Relative to the slope; the sums of float64 are good to far less.
 _LEAST_JUMP = 1e-8
-# Each input takes ten runs of the forward.
+# Each input takes ten runs of the forward, so that more are moved together.
 _MOST_INPUTS = 8
-_MOST_ELEMENTS = 2**24
+_MOST_ELEMENTS = 2**24  # a choice: 128 MiB of float64 for each copy of them
 
 _Tensors = Mapping[str, torch.Tensor]
 

@@ -23,6 +23,23 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Parameters whose True is no ``inplace=True``.
 _FLAGS = frozenset({"copy", "non_blocking", "is_causal", "enable_gqa"})
 
+#: Raised copies of fewer bytes are made whole. They are about what Python and torch take themselves, and a product of
+#: which they are made takes less than a second; blocks run the forward call again for gradients.
+RAISED_ABOVE = 256 * 2**20
+
+# Of what is cut, raised, and its result. Products of such blocks are as fast as whole ones.
+_BLOCK = 64 * 2**20
+
+# Other operations take so many times less of both. Fresh memory costs them more than what they compute, and a block of
+# this size takes that of the one before, which the processor still has at hand.
+_LESS = 8
+
+# For convolutions of float64, which oneDNN does not have, torch lays the windows of all samples side by side.
+_LAID_OUT = torch.float64.itemsize
+
+# Blocks raised and in golden's graph, with their gradients, those of the baseline, and what operations work with.
+_BLOCKS_AT_ONCE = 6
+
 
 def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
     """Return where a call can be cut; nowhere, mostly."""
@@ -85,24 +102,6 @@ def _in_place(cuts: list[Cut], named_args: NamedArgs) -> list[Cut]:
     if operand is None or operand[1].shape != cuts[0].shape or "out" in named_args:
         return []
     return [replace(cut, written=(operand[0],)) for cut in cuts]
-
-
-#: Raised copies of fewer bytes are made whole. They are about what Python and torch take themselves, and a product of
-#: which they are made takes less than a second; blocks run the forward call again for gradients.
-RAISED_ABOVE = 256 * 2**20
-
-# Of what is cut, raised, and its result. Products of such blocks are as fast as whole ones.
-_BLOCK = 64 * 2**20
-
-# Other operations take so many times less of both. Fresh memory costs them more than what they compute, and a block of
-# this size takes that of the one before, which the processor still has at hand.
-_LESS = 8
-
-# For convolutions of float64, which oneDNN does not have, torch lays the windows of all samples side by side.
-_LAID_OUT = torch.float64.itemsize
-
-# Blocks raised and in golden's graph, with their gradients, those of the baseline, and what operations work with.
-_BLOCKS_AT_ONCE = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import (
+    Origin,
     Subject,
     TensorSource,
     build_arguments,
@@ -29,6 +30,7 @@ from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs
 from pytest_msprobe.engine.replay.judging.outputs import StandardSelection
@@ -287,6 +289,12 @@ class PreparedCall:
                 self.trial = self.informative.better_of(self.trial, narrower, "backward")
         return self.trial
 
+    @functools.cached_property
+    def functions(self) -> Functions:
+        """The functions that run for the call on either side. Raises Skip where there are none."""
+        setup = self.setup
+        return setup.framework.functions(self.call, setup.references, setup.device, self._function)
+
     def _working_bytes(self) -> int | None:
         """Return with how many bytes golden of this large call is computed in blocks; None where it is not."""
         self.large = self.large or LargeCall(self.call, self.setup, is_whole=self._is_whole)
@@ -296,7 +304,7 @@ class PreparedCall:
         call, setup = self.call, self.setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
-        functions = setup.framework.functions(call, setup.references, setup.device, self._function)
+        functions = self.functions
         require_memory(call, setup.device, setup.admit, self._working_bytes)
         seed, real_data = setup.seed, setup.real_data
         drawn = functools.partial(
@@ -327,13 +335,14 @@ class PreparedCall:
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),
-            stand_in=functions.stand_in,
-            call=call,
-            drawn=None if informative is None else (seed, narrow),
-            drawn_again=None if informative is None or narrow else drawn,
+            origin=Origin(
+                call,
+                self.memory,
+                drawn=None if informative is None else (seed, narrow),
+                drawn_again=None if informative is None or narrow else drawn,
+            ),
             is_given=self._is_given,
             draws_from_generator=setup.framework.name == PYTORCH and self._function is None,
-            memory=self.memory,
         )
         return self._trial_of(subject, setup.device)
 

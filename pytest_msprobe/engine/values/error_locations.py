@@ -182,7 +182,11 @@ def _parts(folded: Fold, *flat: torch.Tensor) -> Iterator[tuple[NDArray[np.int64
 class _Seen:
     """Errors so far. ``grid`` holds the greatest share of each block, -1 where it has no element.
 
-    ``lowest`` and ``highest`` are the least and the greatest index of a wrong element along each dimension.
+    ``lowest`` and ``highest`` are the least and the greatest index of a wrong element along each dimension. Of a matrix
+    of 4 by 6 in blocks of 2 by 2, whose element (3, 5) is off by 2.5 times what is allowed::
+
+        grid  [[0.0, 0.1, 0.3],     wrong  1    lowest, highest  [3, 5], [3, 5]
+               [0.0, 0.2, 2.5]]     worst  [(2.5, 23), (0.3, 4), ...]     share and flat index
     """
 
     shape: tuple[int, ...]

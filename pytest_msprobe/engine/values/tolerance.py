@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_EXPONENT_BITS = np.int64(0x7FF << 52)
+_EXPONENT_BITS = np.int64(0x7FF << 52)  # IEEE 754 float64: 11 bits above 52 of mantissa
 
 
 # Picking elements out costs more than looking at all of them where it is not a small share.

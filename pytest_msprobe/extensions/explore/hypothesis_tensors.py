@@ -15,7 +15,7 @@ from pytest_msprobe.extensions.explore.value_strategies import LAYOUTS, Drawing,
 # On these right implementations agree: NaN and infinities depend on the order in which numbers are summed.
 _SPECIAL: tuple[Focus, ...] = ("signed zero", "subnormal", "tie")
 _SIMPLE = tuple(sign * number for number in (0.0, 1.0, 2.0, 3.0, 4.0, 0.5, 1.5, 2.5, 3.5) for sign in (1, -1))
-_MOST_VALUES = 12
+_MOST_VALUES = 12  # a choice: they repeat over the tensor, and a report names each
 _SEEDS = st.integers(0, 2**16)
 
 

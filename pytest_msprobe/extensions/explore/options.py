@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.reports.summary import Tally
     from pytest_msprobe.run.options import Options
 
-_DEFAULT_SECONDS = 20.0
+_DEFAULT_SECONDS = 20.0  # a choice
 
 
 def _examples(config: pytest.Config, name: str, text: str) -> int:

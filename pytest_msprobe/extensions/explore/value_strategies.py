@@ -32,7 +32,7 @@ Focus = Literal["", "signed zero", "subnormal", "tie", "nan", "infinity", "large
 
 # Simplest first: what fails is shrunk towards the front.
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "gapped")
-_MOST_VALUES = 12
+_MOST_VALUES = 12  # a choice: they repeat over the tensor, and a report names each
 _SEEDS = st.integers(0, 2**16)
 
 # Sizes that are drawn in addition to the smallest and the recorded one.

@@ -44,10 +44,11 @@ SideName = Literal["target", "golden run"]
 #: How both runs are called, in the order of their columns.
 SIDES: tuple[SideName, SideName] = ("target", "golden run")
 
-# Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary.
+# Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary: by 3e-5
+# over 151 936 tokens in float32.
 _ROUNDINGS = 8.0
 _SUMMED = 1e-3
-# More than one in so many is no chance.
+# A choice: more than one in so many is no chance. What changes them, as a temperature or a shift, changes most.
 _OTHER_TOKENS = 10
 
 
@@ -104,9 +105,9 @@ def layout_notes(side: SideName, run: RunValues) -> Iterator[str]:
 LOG_PROBABILITIES = "log_probabilities"
 #: The item that fails where many tokens have no partner.
 TOKENS = "tokens"
-# More than one in so many.
+# A choice: more than one in so many.
 _LOST_TOKENS = 10
-#: More than one token in so many that is clipped is wrong, a single one is warned of.
+#: A choice: more than one token in so many that is clipped is wrong, a single one is warned of.
 _CLIPPED_TOKENS = 1000
 
 

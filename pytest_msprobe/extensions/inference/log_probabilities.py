@@ -133,7 +133,7 @@ def by_logits(run: RunValues, places: Integers, pairs: TokenPairs) -> Numbers:
     return logprobs
 
 
-# A factor explains a difference of which it leaves so little, and a difference that is no rounding.
+# Choices: a factor explains a difference of which it leaves so little, for so many of the tokens.
 _LEFT = 0.1
 _EXPLAINED = 0.9
 

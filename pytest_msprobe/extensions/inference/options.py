@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Match = Literal["calls", "inference"]
 
 MATCH = "--msprobe-match"
-_CLIP = 0.2
+_CLIP = 0.2  # epsilon of PPO (Schulman et al., 2017)
 # What vLLM, SGLang and their kin call modules that trainers do not fuse.
 _ENGINE = re.compile(
     rb'"Module\.[^" ]*(\.(qkv_proj|gate_up_proj)\.\w+|QKVParallelLinear|MergedColumnParallelLinear)\.forward\.'

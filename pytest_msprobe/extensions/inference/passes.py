@@ -33,7 +33,7 @@ _TOKENS = re.compile(r"(input_ids|tokens?)")
 _POSITIONS = re.compile(r"(positions?|position_ids)")
 _MASK = re.compile(r"attention_mask")
 _ENDS = re.compile(r"(cu_seqlens(_q)?|cu_seq_lens_q|query_start_loc|qo_indptr)")
-_MOST_TOKENS = 2**24
+_MOST_TOKENS = 2**24  # of one tensor; a choice, larger than any pass, that bounds what is read
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ Aligned: TypeAlias = tuple[NDArray[np.int64], torch.Tensor, torch.Tensor]
 
 # So many elements of each run are in memory as float64.
 _ELEMENTS = 2**22
-# A token's own norm counts down to this share of the usual one: rounding does not shrink with a result that cancels.
+# A token's own norm counts down to this share of the usual one, a choice: rounding does not shrink with a result that
+# cancels.
 _LEAST_SCALE = 0.1
 
 

@@ -62,6 +62,13 @@ class RequestTokens:
 class TokenPairs:
     """Tokens of both runs that are the same token, one entry each.
 
+    Two requests, which a trainer computed in one pass, and an engine's first one in a prefill and a decoding step::
+
+        requests  ["a", "b"]     request   [ 0,      0,      1    ]
+                                 position  [ 0,      1,      0    ]
+        target, pass and row:             [[0, 0], [0, 1], [0, 2]]
+        golden, pass and row:             [[0, 0], [1, 0], [0, 1]]
+
     Attributes:
         target: Pass and row of each in the target, shape (pairs, 2).
         golden: Pass and row of each in the golden run, shape (pairs, 2).

@@ -117,7 +117,7 @@ NAME = "single_benchmark"
 _MOST_ERROR = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 _MOST_BALANCE = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 _OTHERWISE = 2.0**-14
-_EPSILON = 1.2e-7
+_EPSILON = 1.2e-7  # what it adds to what it divides by
 
 RESULT_HEADER = ("API name", "Forward Test Success", "Backward Test Success", "Message")
 DETAILS_HEADER = (

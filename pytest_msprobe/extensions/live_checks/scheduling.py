@@ -47,7 +47,11 @@ class Turns:
 
     ``last`` is the latest one, as counted by its API, ``number`` how many there were, ``rows`` how many of them had a
     result and ``judged`` how many of those a verdict. Of the others ``waiting`` are gradients that may still come.
-    ``seconds`` is what the latest check took.
+    ``seconds`` is what the latest check took. All kinds of an API share its count of turns::
+
+        ApiTurns("mul", kinds=2, number=5)
+          ├─ Kind of float16 (2, 3)     forward: Turns(last=5, number=3)
+          └─ Kind of float32 (4,)       forward: Turns(last=4, number=2)
     """
 
     api: ApiTurns

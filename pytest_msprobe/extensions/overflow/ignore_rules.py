@@ -12,7 +12,7 @@ from pytest_msprobe.errors import RulesError
 from pytest_msprobe.run.valid_rows_file import read_yaml_rules
 
 _KEY = "ignore_nan_inf"
-_MOST_ARGUMENTS = 10**6
+_MOST_ARGUMENTS = 10**6  # a choice: no call has so many; any larger index is a mistake
 _RULE_KEYS = ("api_name", "description", "input_ignore", "output_ignore")
 
 

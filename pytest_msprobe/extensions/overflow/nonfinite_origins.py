@@ -93,7 +93,14 @@ class _Node(Communication):
 
 @dataclass(slots=True)
 class _Rank:
-    """State of one rank: communication in order, the suspects after the last one."""
+    """State of one rank: communication in order, the suspects after the last one.
+
+    After exp, all_reduce, mul, all_reduce and div, of which exp and div gave inf::
+
+        nodes     [_Node(all_reduce.0, suspects=[<exp.0>]), _Node(all_reduce.1, suspects=[])]
+        suspects  [<div.0>]
+        arising   ["exp.0", "div.0"]
+    """
 
     number: int
     nodes: list[_Node] = field(default_factory=list)

@@ -79,11 +79,12 @@ class RemoteSide:
 
     def forward(self, subject: Subject) -> Run:
         """Return the run of a recorded call, as CPU tensors. Raises DeviceError for any other."""
-        call = subject.call
-        if call is None:
+        origin = subject.origin
+        if origin is None:
             raise DeviceError(
                 f"device {self._device.name!r} runs recorded calls only; a function of this process cannot be sent"
             )
+        call = origin.call
         tensors = {path: packed(tensor) for path, tensor in subject.arguments.tensors()}
         request = Forward(
             record=str(call.name.forward),
@@ -93,7 +94,7 @@ class RemoteSide:
             autocasts=subject.autocast is not None,
             off=bool(subject.changed),
             tensors={path: form for path, (form, _) in tensors.items()},
-            memory=subject.memory,
+            memory=origin.memory,
         )
         answer, blobs = self._ran(subject, request, tensors)
         try:
@@ -133,8 +134,9 @@ class RemoteSide:
     def _ran(
         self, subject: Subject, request: Forward, tensors: Mapping[str, tuple[TensorForm, memoryview]]
     ) -> tuple[Ran, list[bytearray]]:
-        if self._device.draws_inputs and subject.drawn is not None:
-            seed, narrow = subject.drawn
+        origin = subject.origin
+        if self._device.draws_inputs and origin is not None and origin.drawn is not None:
+            seed, narrow = origin.drawn
             drawn = Draw(seed, narrow, digest(tensors))
             answer, blobs = self._asked(subject, msgspec.structs.replace(request, drawn=drawn), Ran, [])
             if not isinstance(answer, Unlike):
@@ -170,7 +172,8 @@ class RemoteSide:
 
 def _possible_bytes(subject: Subject) -> float:
     """Return how much memory the results of a call may take: as much as was set aside for the call."""
-    return _ALWAYS_POSSIBLE if subject.call is None else max(_ALWAYS_POSSIBLE, needed_bytes(subject.call))
+    origin = subject.origin
+    return _ALWAYS_POSSIBLE if origin is None else max(_ALWAYS_POSSIBLE, needed_bytes(origin.call))
 
 
 def _unpacked(forms: list[TensorForm], blobs: list[bytearray], most: float) -> list[torch.Tensor]:

@@ -29,7 +29,8 @@ from pytest_msprobe.extensions.screening.tile_sums import (
 )
 from pytest_msprobe.results.result import OutputResult
 
-#: How likely it is that a residual of a correct result stands out, all residuals of a call taken together.
+#: How likely it is that a residual of a correct result stands out, all residuals of a call taken together. A choice: it
+#: costs an exact check, and the limits grow with the root of its logarithm.
 FALSE_STAND_OUT = 1e-6
 
 
@@ -53,7 +54,7 @@ class Limits:
 
 _FLOAT32 = float_format(torch.float32).unit_roundoff
 
-# The golden section of a tile, odd: places of neighbouring tiles lie far apart.
+# The golden section of a tile of 128, odd: places of neighbouring tiles lie far apart.
 _STEP = 79
 
 

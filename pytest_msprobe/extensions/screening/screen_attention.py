@@ -197,13 +197,15 @@ def _in_a_row(groups: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([values.reshape(-1) for values in groups])
 
 
-# One in so many groups of heads is computed exactly, one at least.
+# A choice: one in so many groups of heads is computed exactly, one at least.
 _ONE_IN = 16
 
-# A normal error above this share of a value could hide a wrong row.
+# A choice: a normal error above this share of a value could hide a wrong row. Of 16 columns, and with the exponent s of
+# `Limits`, √(2 s) · √16 · 0.01 is a third of one.
 _MOST_NORMAL = 0.01
 
-# Residuals may be twice those of the heads that show what is normal, but no limit is widened more than four times.
+# Residuals may be twice those of the heads that show what is normal, as `max_rms_ratio`, but no limit is widened more
+# than four times, a choice.
 _RATIO, _WIDEST = 2.0, 4.0
 
 

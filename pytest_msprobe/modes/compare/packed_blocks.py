@@ -9,16 +9,23 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
 
-_BLOCK = 64
+_BLOCK = 64  # texts, a choice: of two kilobytes each, 128 KiB are unpacked for one
 # Fast, and nearly as small as any: what repeats is near.
 _LEVEL = 1
 _NONE = -1
-# Results of several workers take turns, and each fills blocks of its own.
+# A choice: results of several workers take turns, and each fills blocks of its own.
 _OPEN_BLOCKS = 16
 
 
 class PackedBlocks:
-    """Texts by two numbers, of which the second ones are dense."""
+    """Texts by two numbers, of which the second ones are dense.
+
+    After texts at (0, 0), (0, 1) and (1, 2), if a block had two::
+
+        _places   {0: [0, 1], 1: [-1, -1, 2]}      the number of each text, by pair and order
+        _blocks   [zlib(text 0, text 1)]           _ends  [[31, 64]]: where each text of a block ends
+        _waiting  [text 2]                         for the next block to be full
+    """
 
     def __init__(self) -> None:
         self._places: defaultdict[int, array[int]] = defaultdict(lambda: array("l"))

@@ -149,7 +149,10 @@ class ComparedCalls:
     """Keeps the calls of a run as their reports arrive, and gives them back in execution order.
 
     A plugin of the process that hears of every item (``config.stash[compared_key]``); complete when
-    ``pytest_sessionfinish`` is called. A call of some rows takes two kilobytes while it is kept, packed a quarter.
+    ``pytest_sessionfinish`` is called. A call of some rows takes two kilobytes while it is kept, packed a quarter::
+
+        _packed  (0, 0), (0, 1), ... (0, 6)       calls whose report is gone, by pair and order
+        _calls   {(0, 7): <bytes>, (0, 8): ...}   those whose report still holds the same bytes
     """
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, gradients_of_ranked
-from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties
+from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.selected_positions import RankedPositions, accept_ties, gradients_of_ranked
 from pytest_msprobe.extensions.npu_operators.sparse_attention.lightning_indexer import (
     lightning_indexer_scores,
     npu_lightning_indexer,
@@ -28,7 +28,7 @@ def positions(*places: int) -> Tensor:
 def judged(found: Tensor, values: Tensor | None = None) -> Any:
     golden = npu_lightning_indexer(QUERY.float(), KEY.float(), WEIGHTS.float(), **OPTIONS)
     target = (found, golden[1].clone() if values is None else values)
-    return accept_ties("npu_lightning_indexer", ((QUERY, KEY, WEIGHTS), OPTIONS), target, golden)
+    return accept_ties(op_info("npu_lightning_indexer").selection, ((QUERY, KEY, WEIGHTS), OPTIONS), target, golden)
 
 
 def test_equal_scores_may_be_selected_in_any_order() -> None:
@@ -61,7 +61,9 @@ def test_padding_before_the_last_position_stays_wrong() -> None:
     key = KEY.float()[:, :3]
     golden = npu_lightning_indexer(QUERY.float(), key, WEIGHTS.float(), **OPTIONS)
     target = (positions(2, -1, 1, 0), golden[1])
-    accepted = accept_ties("npu_lightning_indexer", ((QUERY, KEY[:, :3], WEIGHTS), OPTIONS), target, golden)
+    accepted = accept_ties(
+        op_info("npu_lightning_indexer").selection, ((QUERY, KEY[:, :3], WEIGHTS), OPTIONS), target, golden
+    )
     assert accepted[0].flatten().tolist() == [2, -1, 1, 0]
 
 
@@ -72,7 +74,7 @@ def test_an_order_of_blocks_is_accepted_among_other_results() -> None:
     rest = torch.ones(1)
     found, wanted = ((rest, each, rest, rest) for each in ranked)
     # the weights are equal, so that blocks 0 and 1, of eight of them each, come before block 2
-    accepted = accept_ties("npu_nsa_compress_attention", (call[0], kwargs), found, wanted)
+    accepted = accept_ties(op_info("npu_nsa_compress_attention").selection, (call[0], kwargs), found, wanted)
     assert accepted[1].tolist() == wanted[1].tolist()
 
 

@@ -234,6 +234,6 @@ def test_a_baseline_that_dies_is_reported_and_the_next_one_has_a_new_process(els
 
 def test_a_function_of_this_process_cannot_travel(elsewhere: RemoteDevice) -> None:
     subject = replay("Torch.exp", CpuDevice()).trial.subject
-    trial = Trial(replace(subject, call=None), elsewhere)
+    trial = Trial(replace(subject, origin=None), elsewhere)
     with pytest.raises(DeviceError, match="runs recorded calls only"):
         trial.target

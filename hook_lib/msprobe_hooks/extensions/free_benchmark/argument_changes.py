@@ -13,7 +13,7 @@ from msprobe_hooks.recording.backward import like, mapped
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
-#: How much noise a dtype gets; its root is also the size below which a result says nothing.
+#: How much noise a dtype gets, as msprobe gives it; its root is also the size below which a result says nothing.
 NOISE = {"bfloat16": 1e-4, "float16": 1e-6, "float32": 1e-8, "float64": 1e-16}
 
 #: What a call lacks that ``improve_precision`` leaves as it is.

@@ -26,7 +26,7 @@ _log = logging.getLogger("msprobe_hooks")
 
 _NAMED = 10
 
-# Where a threshold begins, before anything is known of a dtype of an API.
+# Where a threshold begins, before anything is known of a dtype of an API: msprobe's, as how it is learnt.
 _START = 2.05
 
 #: Which threshold: of an API, in a dtype.

@@ -27,7 +27,7 @@ Level = Literal["critical", "high", "medium"]
 #: From the gravest down.
 LEVELS: tuple[Level, ...] = ("critical", "high", "medium")
 
-#: How many times larger than the largest input norm an output norm may be.
+#: How many times larger than the largest input norm an output norm may be: that of msprobe's overflow check.
 JUMP = 100.0
 
 

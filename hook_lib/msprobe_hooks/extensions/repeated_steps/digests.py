@@ -74,7 +74,13 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within, collects the digests of what operators compute.
 
     Views compute nothing and memory that nothing was written to has no values: both are left out. Communication is
-    counted, because what it brings may be another rank's fault; its tensors may not have arrived yet.
+    counted, because what it brings may be another rank's fault; its tensors may not have arrived yet. After add, sort,
+    which has two results, all_reduce and mul::
+
+        operators        [add, sort, mul]
+        _values          [d0,  d1, d2,  d3]     digests
+        _places          [0,   1,  1,   2]      of which operator each is
+        _communications  [2]                    how many operators came before each
     """
 
     def __init__(self) -> None:

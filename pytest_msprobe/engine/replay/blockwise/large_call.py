@@ -42,7 +42,8 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # parts of 2**16 take a sixth of the time.
 _AT_ONCE = 2**22
 
-# Numbers of the first walk are right to this share where the magnitudes are, and pass below the margin.
+# Numbers of the first walk are right to this share where the magnitudes are, and pass below the margin, which leaves
+# ten times as much to the limit.
 _SAME_SCALE, _CLEAR_MARGIN = 1e-3, 0.99
 
 

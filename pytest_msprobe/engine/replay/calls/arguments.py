@@ -38,6 +38,13 @@ from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tens
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 
+TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
+
+_INT64 = torch.iinfo(torch.int64)
+# Names under which quantizing operators take a dtype, which msprobe records as an empty object.
+_DTYPES_OF_THE_FIRST_RESULT = frozenset({"dst_dtype", "dst_type", "output_dtype", "y_dtype"})
+_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
+
 
 def constrain(
     api: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
@@ -53,15 +60,6 @@ def constrain(
     with contextlib.suppress(*REFUSALS):
         constraint(drawn)
     return tuple(drawn.args), drawn.kwargs
-
-
-_INT64 = torch.iinfo(torch.int64)
-
-TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
-
-# Names under which quantizing operators take a dtype, which msprobe records as an empty object.
-_DTYPES_OF_THE_FIRST_RESULT = frozenset({"dst_dtype", "dst_type", "output_dtype", "y_dtype"})
-_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ class Arguments:
         tensors = dict(self.tensors())
         # What is given with strides of its own keeps them.
         fresh = {path: layout for path, layout in layouts.items() if _is_to_be_laid_out(tensors[path], layout)}
-        result = lay_out_all(tensors, fresh, operation)
+        result = lay_out_all(tensors, fresh, op_info(operation).storage)
         placed = result.tensors
         if not in_memory:
             placed = {path: placed.get(path, tensors[path]).contiguous() for path in layouts if is_plain(tensors[path])}
@@ -340,16 +338,27 @@ def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorE
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Recorded call that arguments were made for; a remote device makes them by it, and released ones are drawn anew.
+
+    ``memory`` is that of `ReplayConfig`. ``drawn`` is the seed of the arguments and whether they are from narrow
+    ranges; None where they were not drawn. ``drawn_again`` draws the same arguments; None where that is not to be done.
+    """
+
+    call: Call
+    memory: Memory
+    drawn: tuple[int, bool] | None = None
+    drawn_again: Callable[[], Arguments] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """Call under trial. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
 
     ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
-    the API itself draws. ``stand_in`` is that of `Functions`. ``changed`` says which argument is not the recorded one,
-    as ``dropout_p=0``. ``call`` is the recorded one, for a remote device, to which no function can be sent; None where
-    nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
-    they were not drawn. ``drawn_again`` draws the same arguments once more; None where that is not to be done.
-    ``memory`` is that of `ReplayConfig`.
+    the API itself draws. ``changed`` says which argument is not the recorded one, as ``dropout_p=0``. ``origin`` is
+    None where nothing was recorded.
     ``is_given`` says that a test gives the arguments as they are: golden has to take them, and fails the test if not.
     ``draws_from_generator`` says that what the target draws at random comes from torch's generators, and from no seed
     of its own.
@@ -364,14 +373,10 @@ class Subject:
     autocast: torch.dtype | None = None
     output_dtypes: tuple[str, ...] = ()
     seed: int = 0
-    stand_in: Callable[[], str] = str
     changed: str = ""
-    call: Call | None = None
-    drawn: tuple[int, bool] | None = None
-    drawn_again: Callable[[], Arguments] | None = None
+    origin: Origin | None = None
     is_given: bool = False
     draws_from_generator: bool = False
-    memory: Memory = "recorded"
 
     @property
     def operation(self) -> str:

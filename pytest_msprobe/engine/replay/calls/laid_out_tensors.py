@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
@@ -21,6 +21,9 @@ from pytest_msprobe.engine.values.strides import (
     write_in_order,
 )
 
+if TYPE_CHECKING:
+    from pytest_msprobe.engine.replay.ops.traits import Storage
+
 #: Where the tensors of a call lie: as they were recorded, dense, or as their source has laid them out.
 Memory: TypeAlias = Literal["recorded", "contiguous", "given"]
 
@@ -30,17 +33,17 @@ _TIMES, _FEW = 4, 4096
 # A storage larger than that is not made anew as a whole.
 _LARGEST = 2**24
 
-#: What they return or read depends on where elements lie: golden gets the layouts of the target.
-READS_LAYOUT = frozenset({"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "is_contiguous",
-                          "storage_offset", "stride"})  # fmt: skip
-
-# They give a tensor other memory.
-_REPLACES_MEMORY = frozenset({"set_", "resize_", "resize_as_", "resize", "resize_as"})
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One tensor of a storage: its path, its values, and where they are to lie."""
+    """One tensor of a storage: its path, its values, and where they are to lie.
+
+    Two on a storage of 8 elements, which overlap in three::
+
+        storage   0 1 2 3 4 5 6 7
+        args.0    a a a . a a a .      shape (2, 3), stride (4, 1), offset 0, reach 7
+        args.1    . . b b b b . .      shape (4,), stride (1,), offset 2, reach 6
+    """
 
     path: str
     values: torch.Tensor
@@ -65,16 +68,18 @@ class LaidOut:
     tied: frozenset[str] = frozenset()
 
 
-def lay_out_all(tensors: Mapping[str, torch.Tensor], layouts: Mapping[str, Layout], operation: str = "") -> LaidOut:
+def lay_out_all(
+    tensors: Mapping[str, torch.Tensor], layouts: Mapping[str, Layout], storage: Storage | None = None
+) -> LaidOut:
     """Return CPU tensors in memory of their layouts, by path; a tensor whose layout does not fit it is left out.
 
     Strides keep their order, what they are modulo 64 bytes, and which dimensions can be merged; gaps of many times the
     tensor's size are made shorter. Offsets keep their place modulo 64 bytes. Of elements that share a place, and of
-    tensors that do, one value remains.
+    tensors that do, one value remains. ``storage`` is that of the row of the operation that gets the tensors.
     """
-    if operation in _REPLACES_MEMORY:
+    if storage == "replaced":
         return LaidOut({})
-    exact = operation in READS_LAYOUT
+    exact = storage == "read"
     groups: dict[object, list[tuple[Member, Layout]]] = {}
     for path, layout in layouts.items():
         values = tensors.get(path)

@@ -26,6 +26,8 @@ Gradients = dict[str, "torch.Tensor | None"]
 # Smaller inputs than these many elements take less memory than it takes time to let go of them.
 _LARGE = 2**18
 
+_AS_IT_IS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
 
 class Invoke(Protocol):
     """Function with which a side calls another: a device's ``call``, or the plain call on the CPU."""
@@ -282,7 +284,13 @@ def _put(arguments: Arguments, side: Side, differentiable: frozenset[str], *, co
 
 
 class _Memory:
-    """The storages of CPU tensors on a side: each is put there once, and all that lies in it is found there."""
+    """The storages of CPU tensors on a side: each is put there once, and all that lies in it is found there.
+
+    After a query and a key that one projection gave, which lie one after the other::
+
+        _storages  {(0x7f30c0, torch.float16): <2048 elements on the card>}     address of the storage
+                    query: elements 0 to 1023 of it, key: 1024 to 2047
+    """
 
     def __init__(self, put: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._put = put
@@ -311,9 +319,6 @@ def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     switched_on = is_any_true and traits.running_statistics is None
     named_so = operation.endswith("_") and not operation.endswith("__")
     return switched_on or named_so or "out" in arguments.kwargs or traits.in_place
-
-
-_AS_IT_IS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
 def _numeric_context(side: Side) -> contextlib.AbstractContextManager[None]:

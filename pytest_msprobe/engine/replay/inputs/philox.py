@@ -20,7 +20,7 @@ GROUP = 1024
 # So many groups at a time stay in the cache, and cost more than to set a generator to their place.
 _PIECE = 64 * GROUP
 
-_COUNTER_BITS = 256
+_COUNTER_BITS = 256  # numpy's Philox gives four words of 64 bits for each count
 
 #: Returns so many values of a flat array from a place on; both are multiples of `GROUP`.
 Piece: TypeAlias = Callable[[int, int], npt.NDArray[Any]]

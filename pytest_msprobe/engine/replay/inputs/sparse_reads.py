@@ -17,6 +17,8 @@ from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn
 from pytest_msprobe.engine.replay.inputs.philox import GROUP
 
+_INDICES = (torch.int32, torch.int64)
+
 
 class Read(NamedTuple):
     """Part read of a contiguous operand: ``length`` neighbouring elements from each of ``starts`` (int64) on."""
@@ -34,8 +36,6 @@ class Read(NamedTuple):
         ended = np.bincount((starts + self.length - 1) // GROUP + 1, minlength=count + 1)
         return np.cumsum(begun - ended)[:count] > 0
 
-
-_INDICES = (torch.int32, torch.int64)
 
 #: Returns what an operation reads of one of its operands; None where it reads all, or where that cannot be known.
 Reads: TypeAlias = Callable[[DrawnArguments], "Read | None"]

@@ -39,10 +39,14 @@ from pytest_msprobe.engine.replay.judging.run_outputs import (
 from pytest_msprobe.engine.replay.ops.canonical_factors import nondifferentiable_reason
 from pytest_msprobe.engine.replay.ops.op_info import accept_implementation_defined, op_info
 from pytest_msprobe.engine.replay.ops.open_elements import accept_open_elements
-from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, gradients_of_ranked
 from pytest_msprobe.engine.replay.ops.running_results import Steps
+from pytest_msprobe.engine.replay.ops.selected_positions import (
+    RankedPositions,
+    accept_ties,
+    gradient_of_selection,
+    gradients_of_ranked,
+)
 from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
-from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
 from pytest_msprobe.engine.replay.ops.valid_rows import cut
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
 from pytest_msprobe.engine.replay.random_apis.samples import Redrawn, judge_two_draws
@@ -135,7 +139,7 @@ def judge_forward(
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
     traits = op_info(trial.subject.operation)
     accept_any_writer(traits.writers, arguments, target, golden)
-    target["output"] = accept_ties(trial.subject.operation, arguments, target["output"], golden["output"])
+    target["output"] = accept_ties(traits.selection, arguments, target["output"], golden["output"])
     accept_implementation_defined(trial.subject.operation, arguments, target, golden)
     left_open = accept_open_elements(traits.leaves_open, arguments, target, golden)
 
@@ -322,6 +326,6 @@ def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
         return gradients
     grad_output = trial.grad_outputs["0"]
     return {
-        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, grad_output, gradient)
+        path: gradient_of_selection(selection, arguments, *outputs, grad_output, gradient)
         for path, gradient in gradients.items()
     }

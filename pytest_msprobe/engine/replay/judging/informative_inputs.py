@@ -28,13 +28,16 @@ _SAMPLE = 32
 # So many elements have magnitudes that stay in the processor's cache.
 _AT_ONCE = 2**18
 
-# Values that are either of two have all of the variance that their mean and range allow; others have less.
+# Values that are either of two have all of the variance that their mean and range allow. Others have less: those spread
+# evenly a third. Measured of softmax: 0.998 one-hot, 0.92 of scores 30 apart; 0.99 would miss one-hot rows but for one.
 _TWO_VALUED = 0.9
 
-# What numbers of float32 and of float64 leave of a variance when the square of the mean is taken off.
+# What numbers of float32 and of float64 leave of a variance when the square of the mean is taken off: 168 and 900 unit
+# roundoffs, for sums of many.
 _RECORDED_ROUNDING, _FOUND_ROUNDING = 1e-5, 1e-13
 
-# Gradients below this share of the recorded ones' greatest are none.
+# Gradients below this share of the recorded ones' greatest are none. A choice above what
+# float32 rounds, 6e-8; the tests agree with 1e-12 to 1e-3.
 _VANISHED = 1e-6
 
 # Of these numpy takes a few elements at a fraction of what it costs torch, and copies nothing that is laid out apart.

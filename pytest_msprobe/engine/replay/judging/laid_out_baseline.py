@@ -15,7 +15,8 @@ from msprobe_standards import Verdict
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 
-# A choice: how many times more than its inputs' rounding the CPU's own result may be off.
+# How many times more than its inputs' rounding the CPU's own result may be off. Measured in float32, in two layouts:
+# sums of up to 262 144 terms 5 times, products 2.6, a convolution 7.
 _TIMES = 8.0
 
 Verdicts = list[tuple[str, Verdict]]

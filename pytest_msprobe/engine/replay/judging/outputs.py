@@ -35,7 +35,7 @@ from pytest_msprobe.results.result import DirectionResult, OutputResult, decided
 
 # A map takes some 5 kB of a journal; a call may have hundreds of outputs.
 _MOST_MAPS = 4
-# The roundings of a right result spread evenly: the greatest is the square root of 3 times their root mean square.
+# The roundings of a right result spread evenly: the greatest is √3 = 1.7 times their root mean square.
 _OF_MEAN = 2.0
 
 

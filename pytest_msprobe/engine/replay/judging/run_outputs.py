@@ -35,6 +35,17 @@ PLACE = "not_random"
 
 Judge = Callable[[Trial, "Recorded | None"], list[OutputResult]]
 
+#: Under this name a failing result holds how many times each wrong output amplifies its inputs' rounding, by path.
+AMPLIFICATION = "amplification"
+
+# Two of the digits that inputs hold are lost then: docs/standards-reference.md, "Where the constants come from".
+_ILL_CONDITIONED = 100.0
+# Below, amplification explains nothing that the standards do not allow anyway.
+_WORTH_SAYING = 10.0
+
+# An explanation may not take a slow item beyond its time limit. A choice in seconds: it runs golden twice more.
+_LONGEST_EXPLAINED = 5.0
+
 
 def judge_without_randomness_too(
     trial: Trial, drawn: list[OutputResult], judge: Judge, recorded: Recorded | None
@@ -207,18 +218,6 @@ def detached(tensor: torch.Tensor) -> Any:
 def fetched_from(trial: Trial) -> Callable[[torch.Tensor], Any]:
     """Return what brings a tensor from the trial's device to the CPU, in plain parts."""
     return lambda tensor: in_parts(trial.device.get(tensor))
-
-
-#: Under this name a failing result holds how many times each wrong output amplifies its inputs' rounding, by path.
-AMPLIFICATION = "amplification"
-
-# Two of the digits that inputs hold are lost then: docs/standards-reference.md, "Where the constants come from".
-_ILL_CONDITIONED = 100.0
-# Below, amplification explains nothing that the standards do not allow anyway.
-_WORTH_SAYING = 10.0
-
-# An explanation may not take a slow item beyond its time limit.
-_LONGEST_EXPLAINED = 5.0
 
 
 def add_conditioning_note(result: DirectionResult, trial: Trial, direction: Direction) -> DirectionResult:

@@ -9,6 +9,15 @@ from typing import Any
 
 import torch
 
+_PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    **{f"conv{count}d": _PLAIN for count in (1, 2, 3)},
+    **{f"conv_transpose{count}d": _TRANSPOSED for count in (1, 2, 3)},
+}
+"""The parameters of each convolution, in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
@@ -65,16 +74,6 @@ class Axis:
             slice(first, None, self.stride),
             slice(tap, None, period),
         )
-
-
-_PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
-
-PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    **{f"conv{count}d": _PLAIN for count in (1, 2, 3)},
-    **{f"conv_transpose{count}d": _TRANSPOSED for count in (1, 2, 3)},
-}
-"""The parameters of each convolution, in order."""
 
 
 @dataclass(frozen=True, slots=True)

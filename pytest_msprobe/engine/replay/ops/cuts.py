@@ -12,6 +12,9 @@ import torch
 
 from pytest_msprobe.engine.replay.ops.convolution_geometry import convolution_call
 
+# The class that losses leave out by default.
+_IGNORED = -100
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -232,10 +235,6 @@ def basic_index(named_args: NamedArgs) -> Iterator[Cut]:
             shape.append(len(range(*item.indices(size))))
     for of_result, of_input in whole:
         yield Cut(tuple(shape), of_result, {path: of_input})
-
-
-# The class that losses leave out by default.
-_IGNORED = -100
 
 
 def divisor(named_args: NamedArgs) -> torch.Tensor | None:

@@ -12,21 +12,46 @@ from pytest_msprobe.engine.replay.random_apis import attention_dropout, probabil
 
 _LOSS = "input target weight size_average ignore_index reduce reduction"
 
+
+def _product(blocks: Blocks) -> OpInfo:
+    return OpInfo(blocks=blocks, terms="product", gradient_terms="product")
+
+
+def _convolution(name: str) -> OpInfo:
+    blocks = Blocks(cuts.convolution(name), " ".join(PARAMETERS[name]), is_product=True)
+    return OpInfo(blocks=blocks) if "transpose" in name else _product(blocks)
+
+
+def _by_element(parameters: str) -> Blocks:
+    return Blocks(cuts.loss_of_elements, f"input target {parameters}")
+
+
+def _difference(parameters: str) -> OpInfo:
+    return OpInfo(blocks=_by_element(parameters), terms="squared_loss", gradient_terms="difference_loss")
+
+
 ROWS: Rows = (
-    ("linear", OpInfo(blocks=Blocks(cuts.linear, "input weight bias", is_product=True))),
-    *(
-        (name, OpInfo(blocks=Blocks(cuts.convolution(name), " ".join(parameters), is_product=True)))
-        for name, parameters in PARAMETERS.items()
-    ),
+    ("linear", _product(Blocks(cuts.linear, "input weight bias", is_product=True))),
+    *((name, _convolution(name)) for name in PARAMETERS),
     # Normalizations, some of which write to running statistics.
-    ("layer_norm", OpInfo(blocks=Blocks(cuts.over_last, "input normalized_shape weight bias eps"))),
-    ("rms_norm", OpInfo(blocks=Blocks(cuts.over_last, "input normalized_shape weight eps"))),
-    ("group_norm", OpInfo(blocks=Blocks(cuts.over_groups, "input num_groups weight bias eps"))),
+    (
+        "layer_norm",
+        OpInfo(blocks=Blocks(cuts.over_last, "input normalized_shape weight bias eps"), gradient_terms="layer_norm"),
+    ),
+    (
+        "rms_norm",
+        OpInfo(blocks=Blocks(cuts.over_last, "input normalized_shape weight eps"), gradient_terms="rms_norm"),
+    ),
+    (
+        "group_norm",
+        OpInfo(blocks=Blocks(cuts.over_groups, "input num_groups weight bias eps"), gradient_terms="layer_norm"),
+    ),
     (
         "instance_norm",
         OpInfo(
             running_statistics=1,
             blocks=Blocks(cuts.over_planes, "input running_mean running_var weight bias use_input_stats momentum eps"),
+            gradient_terms="batch_norm",
         ),
     ),
     (
@@ -34,6 +59,7 @@ ROWS: Rows = (
         OpInfo(
             running_statistics=1,
             blocks=Blocks(cuts.over_channels, "input running_mean running_var weight bias training momentum eps"),
+            gradient_terms="batch_norm",
         ),
     ),
     (
@@ -41,6 +67,9 @@ ROWS: Rows = (
         BatchNorm""",
         OpInfo(running_statistics=3),
     ),
+    ("upsample upsample_bilinear upsample_nearest", OpInfo(found_in="torch.nn.functional")),
+    ("_weight_norm normalize", OpInfo(gradient_terms="unit_length")),
+    ("cosine_similarity", OpInfo(gradient_terms="cosine")),
     # Attention.
     (
         "scaled_dot_product_attention",
@@ -118,11 +147,18 @@ ROWS: Rows = (
             # is.
             narrow_inside=True,
             blocks=Blocks(cuts.loss_of_classes, f"{_LOSS} label_smoothing"),
+            terms="class_loss",
+            gradient_terms="class_loss",
         ),
     ),
     (
         "nll_loss",
-        OpInfo(constraint=indices.class_target, class_targets=True, blocks=Blocks(cuts.loss_of_classes, _LOSS)),
+        OpInfo(
+            constraint=indices.class_target,
+            class_targets=True,
+            blocks=Blocks(cuts.loss_of_classes, _LOSS),
+            terms="class_loss",
+        ),
     ),
     (
         "nll_loss2d multi_margin_loss nll_loss_forward nll_loss2d_forward nll_loss_nd",
@@ -137,18 +173,17 @@ ROWS: Rows = (
     ("multilabel_margin_loss_backward", OpInfo(constraint=indices.several_class_targets(1))),
     ("ctc_loss _ctc_loss", OpInfo(constraint=values.ctc_loss())),
     ("_ctc_loss_backward", OpInfo(constraint=values.ctc_loss(1, blank_at=7))),
-    (
-        "mse_loss l1_loss",
-        OpInfo(blocks=Blocks(cuts.loss_of_elements, "input target size_average reduce reduction weight")),
-    ),
-    (
-        "smooth_l1_loss",
-        OpInfo(blocks=Blocks(cuts.loss_of_elements, "input target size_average reduce reduction beta")),
-    ),
-    ("huber_loss", OpInfo(blocks=Blocks(cuts.loss_of_elements, "input target reduction delta weight"))),
+    ("mse_loss", _difference("size_average reduce reduction weight")),
+    ("smooth_l1_loss", _difference("size_average reduce reduction beta")),
+    ("huber_loss", _difference("reduction delta weight")),
+    ("l1_loss", OpInfo(blocks=_by_element("size_average reduce reduction weight"), terms="loss")),
     (
         "binary_cross_entropy_with_logits",
-        OpInfo(blocks=Blocks(cuts.loss_of_elements, "input target weight size_average reduce reduction pos_weight")),
+        OpInfo(
+            blocks=_by_element("weight size_average reduce reduction pos_weight"), gradient_terms="probability_loss"
+        ),
     ),
+    ("cosine_embedding_loss", OpInfo(terms="cosine_loss", gradient_terms="cosine")),
+    ("kl_div", OpInfo(terms="divergence")),
     ("SoftmaxCrossEntropyWithLogits", OpInfo(constraint=values.distributions(1, "labels"))),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pytest_msprobe.engine.replay.inputs.constraints import segments, values
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
 from pytest_msprobe.engine.replay.ops import canonical_factors
@@ -11,18 +13,36 @@ from pytest_msprobe.engine.replay.ops.canonical_factors import (
     singular_matrix,
 )
 from pytest_msprobe.engine.replay.ops.cuts import Blocks, einsum, product
-from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
+from pytest_msprobe.engine.replay.ops.traits import Home, OpInfo, Rows
+
+
+def _product(blocks: Blocks, found_in: Home | None = None) -> OpInfo:
+    return OpInfo(blocks=blocks, terms="product", gradient_terms="product", found_in=found_in)
+
+
+def _sum(blocks: Blocks, found_in: Home | None = None) -> OpInfo:
+    terms: Final = "addend_and_product"
+    return OpInfo(blocks=blocks, terms=terms, gradient_terms=terms, found_in=found_in)
+
 
 ROWS: Rows = (
-    ("matmul __matmul__", OpInfo(blocks=Blocks(product("input", "other"), "input other", is_product=True))),
-    ("mm bmm", OpInfo(blocks=Blocks(product("input", "mat2"), "input mat2", is_product=True))),
-    ("addmm", OpInfo(blocks=Blocks(product("mat1", "mat2", "input"), "input mat1 mat2", is_product=True))),
-    ("baddbmm", OpInfo(blocks=Blocks(product("batch1", "batch2", "input"), "input batch1 batch2", is_product=True))),
-    ("einsum", OpInfo(blocks=Blocks(einsum, "equation first second third fourth", is_product=True))),
-    ("grouped_mm _grouped_mm", OpInfo(constraint=segments.grouped_products(2))),
+    ("matmul __matmul__", _product(Blocks(product("input", "other"), "input other", is_product=True))),
+    ("mm", _product(Blocks(product("input", "mat2"), "input mat2", is_product=True), "torch.sparse")),
+    ("bmm", _product(Blocks(product("input", "mat2"), "input mat2", is_product=True))),
+    ("addmm", _sum(Blocks(product("mat1", "mat2", "input"), "input mat1 mat2", is_product=True), "torch.sparse")),
+    ("baddbmm", _sum(Blocks(product("batch1", "batch2", "input"), "input batch1 batch2", is_product=True))),
+    ("addmv addbmm", OpInfo(terms="addend_and_product")),
+    (
+        "einsum",
+        OpInfo(blocks=Blocks(einsum, "equation first second third fourth", is_product=True), terms="product"),
+    ),
+    ("__rmatmul__ dot vdot inner mv tensordot", OpInfo(terms="product")),
+    ("scaled_mm", OpInfo(found_in="torch.nn.functional")),
+    ("grouped_mm", OpInfo(constraint=segments.grouped_products(2), found_in="torch.nn.functional")),
+    ("_grouped_mm", OpInfo(constraint=segments.grouped_products(2))),
     ("_scaled_grouped_mm", OpInfo(constraint=segments.grouped_products(4))),
     ("_scaled_grouped_mm_v2", OpInfo(constraint=segments.grouped_products(8))),
-    ("scaled_grouped_mm", OpInfo(constraint=segments.grouped_products(9))),
+    ("scaled_grouped_mm", OpInfo(constraint=segments.grouped_products(9), found_in="torch.nn.functional")),
     # Matrices for which alone a result is defined, or for which right results agree.
     (
         "cholesky cholesky_ex",
@@ -64,7 +84,10 @@ ROWS: Rows = (
         "qr linalg_qr",
         OpInfo(alignment=canonical_factors.orthogonal_factor, products=canonical_factors.product_of_orthogonal_factor),
     ),
-    # Sparse matrices.
+    # Sparse matrices, and tensors of rows that differ in length.
+    ("sampled_addmm", OpInfo(found_in="torch.sparse")),
+    ("to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr", OpInfo(found_in="torch.Tensor")),
+    ("to_padded_tensor", OpInfo(found_in="torch.nested")),
     (
         """sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor
         _sparse_csr_tensor_unsafe _sparse_csc_tensor_unsafe _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe

@@ -1,14 +1,16 @@
 """Lookup of the function that a record names.
 
 Only operations on tensors are resolved: a dump is data from others and must not reach ``torch.load`` and its like.
+Those that torch itself does not count among them say so in their rows, by ``found_in``.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -19,32 +21,13 @@ from torch.overrides import get_overridable_functions
 from msprobe_hooks.dump.communication.collectives import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
+from pytest_msprobe.engine.replay.ops.op_info import TABLE
+from pytest_msprobe.engine.replay.ops.traits import Home
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 
-_FACTORIES = frozenset(
-    """arange as_tensor asarray bartlett_window blackman_window complex empty empty_permuted empty_strided eye full
-    hamming_window hann_window kaiser_window linspace logspace normal ones polar rand randint randn randperm range
-    scalar_tensor tensor tril_indices triu_indices zeros fftfreq rfftfreq""".split()
-)
-
 # What torch_npu takes from the library ATB without saying so in the name; the others are its own.
 _OF_ATB = frozenset({"_npu_flash_attention", "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_rotary_embedding"})
-
-# Operations that torch does not count among the overridable ones.
-_MORE_FUNCTIONAL = frozenset(
-    """elu_ grouped_mm hardsigmoid hardswish hardtanh_ leaky_relu_ scaled_grouped_mm scaled_mm sigmoid tanh upsample
-    upsample_bilinear upsample_nearest""".split()
-)
-_MORE_METHODS = frozenset(
-    """_conj new new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride to_sparse_bsc to_sparse_bsr
-    to_sparse_coo to_sparse_csc to_sparse_csr unflatten""".split()
-)
-_MORE_OF_NAMESPACES = frozenset(
-    """nested.to_padded_tensor sparse.addmm sparse.log_softmax sparse.mm sparse.sampled_addmm sparse.softmax
-    sparse.sum""".split()
-)
-_PROPERTIES = frozenset("H T imag mH mT real shape".split())
 
 _NOT_OPERATIONS = frozenset(
     """__deepcopy__ __reduce_ex__ __setstate__ __dlpack__ __repr__ __format__ __dir__ __array__ backward data_ptr
@@ -125,19 +108,20 @@ def _torch_function(name: ApiName) -> Callable[..., Any] | None:
 @cache
 def _factories() -> frozenset[Any]:
     # The functions themselves: other packages that torch imports have some of the same name.
-    return frozenset(getattr(home, name) for home in (torch, torch.fft) for name in _FACTORIES if hasattr(home, name))
+    return frozenset((*_found_in("torch"), *_found_in("torch.fft")))
 
 
 def _functional(name: ApiName) -> Callable[..., Any] | None:
     function = _attribute(torch.nn.functional, name.api)
-    return function if function is not None and (_is_operation(function) or name.api in _MORE_FUNCTIONAL) else None
+    is_known = function is not None and (_is_operation(function) or _home(name) == "torch.nn.functional")
+    return function if is_known else None
 
 
 def _tensor_method(name: ApiName) -> Callable[..., Any] | None:
-    if name.api in _PROPERTIES:
+    if _home(name) == "property":
         return operator.attrgetter(name.api)
     method = getattr(torch.Tensor, name.api, None)
-    return method if callable(method) and (_is_operation(method) or name.api in _MORE_METHODS) else None
+    return method if callable(method) and (_is_operation(method) or _home(name) == "torch.Tensor") else None
 
 
 def _aten(name: ApiName) -> Callable[..., Any] | None:
@@ -230,5 +214,18 @@ def operations() -> frozenset[Any]:
         if name not in _UNSAFE and not name.startswith("__")
     )
     overridable = (function for group in get_overridable_functions().values() for function in group)
-    more = (operator.attrgetter(name)(torch) for name in _MORE_OF_NAMESPACES)
-    return frozenset(from_variable_functions) | frozenset(overridable) | frozenset(more)
+    of_namespaces = (*_found_in("torch.sparse"), *_found_in("torch.nested"))
+    return frozenset(from_variable_functions) | frozenset(overridable) | frozenset(of_namespaces)
+
+
+def _home(name: ApiName) -> Home | None:
+    row = TABLE.get(name.api)
+    return None if row is None else row.found_in
+
+
+def _found_in(home: Home) -> Iterator[Callable[..., Any]]:
+    """Yield the functions of a module that torch does not count among its operations on tensors, by their rows."""
+    module = import_module(home)
+    names = (name for name, row in TABLE.items() if row.found_in == home)
+    # Some came with a later torch.
+    yield from (getattr(module, name) for name in names if hasattr(module, name))

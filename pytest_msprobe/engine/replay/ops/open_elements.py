@@ -26,6 +26,10 @@ _EIGHT_BITS = frozenset({torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4
 # The results that an operation writes to an argument, by the argument's path.
 _WRITTEN = frozenset({"args.0", "kwargs.input", "kwargs.self", "kwargs.out"})
 
+_OUT_OF_RANGE = "the cast number is outside of the dtype's range"
+_TOO_FAR = "the shift is negative or as wide as the number"
+_LEAST_BY_MINUS_ONE = "the least integer is divided by -1"
+
 
 @dataclass(frozen=True, slots=True)
 class OpenElements:
@@ -165,10 +169,6 @@ def _divided(*, reflected: bool = False) -> Find:
 
     return find
 
-
-_OUT_OF_RANGE = "the cast number is outside of the dtype's range"
-_TOO_FAR = "the shift is negative or as wide as the number"
-_LEAST_BY_MINUS_ONE = "the least integer is divided by -1"
 
 CAST = OpenElements(_OUT_OF_RANGE, _cast(0, "input", "self", "data", "obj", "x"))
 COPIED = OpenElements(_OUT_OF_RANGE, _cast(1, "src", "other", "data"))

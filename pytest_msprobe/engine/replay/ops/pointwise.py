@@ -1,4 +1,4 @@
-"""Rows of operations that compute element by element, cast, copy, or make a tensor of sizes."""
+"""Rows of operations that compute element by element, cast, copy, view, or make a tensor of sizes and numbers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,35 @@ _DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
 
 ROWS: Rows = (
     (
-        """abs add exp gelu log maximum minimum mul neg pow reciprocal rsqrt sigmoid sqrt square sub tanh where __add__
-        __mul__ __neg__ __pow__ __radd__ __rmul__ __rsub__ __sub__""",
+        "abs exp gelu maximum minimum mul neg pow reciprocal rsqrt sqrt square where __mul__ __neg__ __pow__ __rmul__",
         OpInfo(blocks=_BLOCKS),
     ),
+    ("sigmoid tanh", OpInfo(blocks=_BLOCKS, found_in="torch.nn.functional")),
+    ("elu_ hardsigmoid hardswish hardtanh_ leaky_relu_", OpInfo(found_in="torch.nn.functional")),
+    ("add sub __add__ __sub__", OpInfo(blocks=_BLOCKS, terms="addition", step="addition")),
+    ("__radd__ __rsub__", OpInfo(blocks=_BLOCKS, terms="addition")),
+    ("log", OpInfo(blocks=_BLOCKS, terms="logarithm")),
     (
         """abs_ add_ exp_ log_ mul_ neg_ pow_ reciprocal_ relu_ rsqrt_ sigmoid_ sqrt_ square_ sub_ tanh_ relu silu""",
         OpInfo(blocks=_IN_PLACE),
     ),
-    ("__iadd__ __isub__ __imul__", OpInfo(in_place=True, blocks=_IN_PLACE)),
+    ("__iadd__ __isub__", OpInfo(in_place=True, blocks=_IN_PLACE, terms="addition", step="addition")),
+    ("__imul__", OpInfo(in_place=True, blocks=_IN_PLACE)),
     ("__ipow__ __iand__ __ior__ __ixor__", OpInfo(in_place=True)),
+    # Sums, and the steps of optimizers that are made of them.
+    ("rsub subtract", OpInfo(terms="addition")),
+    ("lerp", OpInfo(terms="interpolation")),
+    ("addcmul", OpInfo(terms="added_product")),
+    ("addcdiv", OpInfo(terms="added_quotient", step="added_quotient")),
+    ("log2 log10", OpInfo(terms="logarithm")),
+    ("sign", OpInfo(step="sign")),
+    ("_fused_adam_ _fused_adamw_", OpInfo(step="adam")),
     # A division of whole numbers by none that is zero.
     (
-        "div true_divide __truediv__",
-        OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_BLOCKS),
+        "div __truediv__",
+        OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_BLOCKS, step="quotient"),
     ),
+    ("true_divide", OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_BLOCKS)),
     ("div_", OpInfo(constraint=_DIVISOR, leaves_open=open_elements.DIVIDED, blocks=_IN_PLACE)),
     (
         "divide divide_ true_divide_ floor_divide floor_divide_ __div__ __floordiv__",
@@ -55,7 +69,8 @@ ROWS: Rows = (
     ("__rlshift__ __rrshift__", OpInfo(leaves_open=open_elements.SHIFTED_BY_FIRST)),
     ("__ilshift__ __irshift__", OpInfo(in_place=True, leaves_open=open_elements.SHIFTED)),
     # Numbers that the result's dtype does not hold.
-    ("byte char short int long _to_copy tensor as_tensor asarray", OpInfo(leaves_open=open_elements.CAST)),
+    ("byte char short int long _to_copy", OpInfo(leaves_open=open_elements.CAST)),
+    ("tensor as_tensor asarray", OpInfo(leaves_open=open_elements.CAST, found_in="torch")),
     (
         "to",
         OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input dtype non_blocking copy memory_format")),
@@ -63,9 +78,24 @@ ROWS: Rows = (
     ("type", OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input dtype non_blocking"))),
     ("type_as", OpInfo(leaves_open=open_elements.CAST, blocks=Blocks(alike, "input other"))),
     ("bfloat16 clone contiguous double float half", OpInfo(blocks=Blocks(alike, "input memory_format"))),
-    ("copy_ copy new_tensor", OpInfo(leaves_open=open_elements.COPIED)),
+    ("copy_ copy", OpInfo(leaves_open=open_elements.COPIED)),
+    ("new_tensor", OpInfo(leaves_open=open_elements.COPIED, found_in="torch.Tensor")),
     # Sizes given one by one.
-    ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
+    ("expand reshape view view_copy", OpInfo(bare_sizes=True)),
+    ("new_full new_ones new_zeros", OpInfo(bare_sizes=True, found_in="torch.Tensor")),
+    # Made of numbers, or of other tensors.
+    (
+        """arange bartlett_window blackman_window complex eye full hamming_window hann_window kaiser_window linspace
+        logspace ones polar range scalar_tensor tril_indices triu_indices zeros""",
+        OpInfo(found_in="torch"),
+    ),
+    ("fftfreq rfftfreq", OpInfo(found_in="torch.fft")),
+    # Views of a tensor, and its place in memory.
+    ("H T imag mH mT real shape", OpInfo(found_in="property")),
+    ("_conj new unflatten", OpInfo(found_in="torch.Tensor")),
+    ("as_strided as_strided_ as_strided_copy as_strided_scatter is_contiguous storage_offset", OpInfo(storage="read")),
+    ("stride", OpInfo(storage="read", found_in="torch.Tensor")),
+    ("set_ resize_ resize_as_ resize resize_as", OpInfo(storage="replaced")),
     # The next float16 after x, the largest float16.
     ("nextafter nan_to_num nan_to_num_ DType", OpInfo(of_dtype=True)),
 )

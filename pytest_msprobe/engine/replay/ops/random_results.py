@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.inputs.constraints import values
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
 from pytest_msprobe.engine.replay.random_apis import (
@@ -37,14 +36,16 @@ ROWS: Rows = (
     ("multinomial", OpInfo(constraint=values.probabilities, random=sampling.multinomial)),
     ("poisson", OpInfo(constraint=values.probabilities, random=sampling.poisson)),
     ("gumbel_softmax", OpInfo(random=sampling.gumbel_softmax)),
-    ("randperm", OpInfo(random=sampling.randperm)),
+    ("randperm", OpInfo(random=sampling.randperm, found_in="torch")),
     # ... from a distribution,
-    ("rand rand_like", OpInfo(random=factories.rand)),
-    ("randn randn_like", OpInfo(random=factories.randn)),
+    ("rand", OpInfo(random=factories.rand, found_in="torch")),
+    ("rand_like", OpInfo(random=factories.rand)),
+    ("randn", OpInfo(random=factories.randn, found_in="torch")),
+    ("randn_like", OpInfo(random=factories.randn)),
     ("uniform uniform_", OpInfo(random=factories.uniform)),
-    ("normal", OpInfo(random=factories.normal)),
+    ("normal", OpInfo(random=factories.normal, found_in="torch")),
     ("normal_ normal_functional", OpInfo(random=factories.normal_in_place)),
-    ("randint", OpInfo(random=factories.randint)),
+    ("randint", OpInfo(random=factories.randint, found_in="torch")),
     ("randint_like", OpInfo(random=factories.randint_like)),
     ("random random_", OpInfo(random=factories.random)),
     (
@@ -66,6 +67,8 @@ ROWS: Rows = (
         OpInfo(random=unverifiable.fractional_pooling),
     ),
     # Whatever was in memory.
-    (" ".join(sorted(UNDEFINED_RESULTS - {"new_empty"})), OpInfo(random=unverifiable.undefined)),
-    ("new_empty", OpInfo(random=unverifiable.undefined, bare_sizes=True)),
+    ("empty_like empty_with_format Empty EmptyLike NewEmpty", OpInfo(random=unverifiable.undefined)),
+    ("empty empty_permuted empty_strided", OpInfo(random=unverifiable.undefined, found_in="torch")),
+    ("new_empty", OpInfo(random=unverifiable.undefined, bare_sizes=True, found_in="torch.Tensor")),
+    ("new_empty_strided", OpInfo(random=unverifiable.undefined, found_in="torch.Tensor")),
 )

@@ -5,12 +5,22 @@ from __future__ import annotations
 from pytest_msprobe.engine.replay.inputs.constraints import segments, values
 from pytest_msprobe.engine.replay.ops.cuts import Blocks, along
 from pytest_msprobe.engine.replay.ops.running_results import Running
-from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
+from pytest_msprobe.engine.replay.ops.selected_positions import Selection
+from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
+
+_BLOCKS = Blocks(along, "input dim _stacklevel dtype")
 
 ROWS: Rows = (
+    ("sum", OpInfo(terms="sum", found_in="torch.sparse")),
+    ("nansum", OpInfo(terms="sum")),
+    ("mean nanmean", OpInfo(terms="mean")),
     (
-        "softmax log_softmax",
-        OpInfo(constraint=values.masked_scores, blocks=Blocks(along, "input dim _stacklevel dtype")),
+        "softmax",
+        OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="softmax", found_in="torch.sparse"),
+    ),
+    (
+        "log_softmax",
+        OpInfo(constraint=values.masked_scores, blocks=_BLOCKS, gradient_terms="log_softmax", found_in="torch.sparse"),
     ),
     ("logsumexp _softmax _log_softmax", OpInfo(constraint=values.masked_scores)),
     # Elements that are made of the one before.

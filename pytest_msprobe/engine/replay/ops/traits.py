@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -13,28 +13,33 @@ from pytest_msprobe.engine.replay.ops.canonical_factors import Alignment, Produc
 from pytest_msprobe.engine.replay.ops.cuts import Blocks
 from pytest_msprobe.engine.replay.ops.open_elements import OpenElements
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
-from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
 from pytest_msprobe.engine.replay.ops.running_results import Running
+from pytest_msprobe.engine.replay.ops.selected_positions import RankedPositions, Selection
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import PropertyOf
 
+#: Modules of torch, its class of tensors, and the properties of one.
+Home: TypeAlias = Literal[
+    "torch", "torch.fft", "torch.nested", "torch.sparse", "torch.nn.functional", "torch.Tensor", "property"
+]
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Positions of the input among the results, where ties leave the choice to the implementation.
+#: What an operation does to the memory of a tensor, its elements left aside.
+Storage: TypeAlias = Literal["read", "replaced"]
 
-    ``outputs`` is how many results there are, the positions last. ``dim`` is the argument's default and ``dim_at`` its
-    position; a dim of None selects from the flattened input. ``orders`` says that no position is selected twice,
-    ``counts`` that the value is the most frequent one, of which there may be several.
-    """
-
-    outputs: int = 2
-    dim: int | None = -1
-    dim_at: int = 1
-    orders: bool = False
-    counts: bool = False
+#: Terms whose scale `pytest_msprobe.modes.compare.judging.term_scales` computes, ...
+Terms: TypeAlias = Literal[
+    "addition", "interpolation", "added_product", "added_quotient", "sum", "mean", "product", "addend_and_product",
+    "logarithm", "squared_loss", "class_loss", "loss", "cosine_loss", "divergence",
+]  # fmt: skip
+#: ... `gradient_scales`,
+GradientTerms: TypeAlias = Literal[
+    "product", "addend_and_product", "layer_norm", "rms_norm", "batch_norm", "unit_length", "softmax", "log_softmax",
+    "cosine", "class_loss", "probability_loss", "difference_loss",
+]  # fmt: skip
+#: ... and steps whose size `culprits` does.
+Step: TypeAlias = Literal["addition", "quotient", "added_quotient", "sign", "adam"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +67,23 @@ class OpInfo:
     ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
     torch's counting it.
 
+    Lookup: ``found_in`` is where a record's name finds it though torch does not count it among its operations on
+    tensors.
+
     Autocast: ``narrow_inside`` says that accelerators compute it in the narrow dtype though its result is float32,
     where the CPU's autocast widens its inputs.
 
     Math modes: ``recurrent`` says that products are those of a recurrent layer, for which devices have a switch of
     their own.
 
+    Memory: ``storage`` says that the operation reads where elements are in memory, so that golden gets the layouts of
+    the target, or replaces the memory of a tensor.
+
     Large calls: ``blocks`` says how they are cut into parts that are computed one after another.
+
+    Comparisons of two runs: ``terms`` is what the results add up, ``gradient_terms`` what the gradients do, which may
+    cancel, and ``step`` what an optimizer adds by this call. They read a table that is written from the rows, and take
+    no account of underscores in names: the row of ``add`` is that of ``add_``.
     """
 
     constraint: Constraint | None = None
@@ -94,6 +109,11 @@ class OpInfo:
     narrow_inside: bool = False
     recurrent: bool = False
     blocks: Blocks | None = None
+    storage: Storage | None = None
+    found_in: Home | None = None
+    terms: Terms | None = None
+    gradient_terms: GradientTerms | None = None
+    step: Step | None = None
 
 
 #: Rows of a table of operations: their names, separated by blanks, and what is special about them.

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
     from msprobe_standards.verdict import Verdict
 
-# Kernels compare the bits of a byte with the probability.
+# Kernels compare the bits of a byte with the probability, which moves it by up to 1/255; twice that is allowed.
 _PROBABILITY_STEP = 2.0**-7
-_BYTES = (255, 256)
-# The weight, the scale, their product and the result are rounded, by half of a last place each. Operands may be rounded
-# by a math mode as well: (1 + 2^-11)^2 of TF32 and HF32.
+_BYTES = (255, 256)  # by which kernels make a share of a byte
+# The weight, the scale, their product and the result are rounded, by half of a last place each.
 _ROUNDINGS = 3
+# As an operand of a product a weight may be rounded to bfloat16, by 2^-8, or in TF32 and HF32 by 2^-11; the values that
+# show the mask are exact.
 _ROUNDED_OPERANDS = 2.0**-8
-_LAYOUT_AT = 4
+_LAYOUT_AT = 4  # the place of ``input_layout`` among the arguments of ``npu_fusion_attention``
+# The first parameters of each call.
+_NAMES = ("query", "key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +135,6 @@ class ReadableCall:
 
 #: Makes such a call; None where it cannot.
 Readable = Callable[[Sequence[Any], Mapping[str, Any]], "ReadableCall | None"]
-
-_NAMES = ("query", "key", "value")
 
 
 def readable(args: Sequence[Any], kwargs: Mapping[str, Any]) -> ReadableCall | None:

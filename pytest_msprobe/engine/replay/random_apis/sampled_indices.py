@@ -22,6 +22,11 @@ Parameters = tuple[tuple[str, Any], ...]
 # the same argument under the name that another spelling of the API gives it
 _ALIASES = {"self": "input", "train": "training", "lambd": "rate", "from": "low", "to": "high"}
 
+# the labels of a subsample
+_POSITIVE, _NEGATIVE, _IGNORED = 1, 0, -1
+# a product of whole numbers and a fraction that rounding left below a whole number
+_ROUNDED = 1e-6
+
 
 def bound(api: str, parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, defaults filled in; keywords not declared are kept.
@@ -108,11 +113,6 @@ class PassesNoGradient:
         if wrong:
             return tail_bound.broken(f"{wrong} elements of the gradient are not zero", wrong=wrong)
         return tail_bound.held("the gradient is zero")
-
-
-_POSITIVE, _NEGATIVE, _IGNORED = 1, 0, -1
-# a product of whole numbers and a fraction that rounding left below a whole number
-_ROUNDED = 1e-6
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from pytest_msprobe.results.outcomes import Skip, SkipReason
 # Of an element in float64.
 _GOLDEN_BYTES = 8
 
-#: The share of the free memory that calls may take.
+#: A choice: the share of the free memory that calls may take.
 SHARE = 0.9
 
-# What other workers were let in for may not be in use yet.
+# A choice: what other workers were let in for may not be in use yet.
 _UNASKED_SHARE = 1 / 8
 
 # Asking the system costs more than a small call.

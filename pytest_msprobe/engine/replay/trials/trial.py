@@ -12,7 +12,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.engine.replay.calls.arguments import CheckError, Subject, TargetError
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
@@ -83,18 +83,23 @@ class Trial:
     def release_input(self, path: str) -> None:
         """Release the memory of a large drawn input that nothing which is left to be judged reads."""
         tensor = dict(self.subject.arguments.tensors())[path]
-        if self.subject.drawn_again is not None and tensor.nbytes >= _LET_GO_BYTES:
+        if self._drawn_again is not None and tensor.nbytes >= _LET_GO_BYTES:
             tensor.data = tensor.new_full((), math.nan).expand(tensor.shape)
             self._let_go.append(path)
 
     def redraw_inputs(self) -> None:
         """Draw the inputs again that were let go of."""
-        if not self._let_go or self.subject.drawn_again is None:
+        if not self._let_go or self._drawn_again is None:
             return
-        tensors, again = dict(self.subject.arguments.tensors()), dict(self.subject.drawn_again().tensors())
+        tensors, again = dict(self.subject.arguments.tensors()), dict(self._drawn_again().tensors())
         for path in self._let_go:
             tensors[path].data = again[path]
         self._let_go = []
+
+    @property
+    def _drawn_again(self) -> Callable[[], Arguments] | None:
+        origin = self.subject.origin
+        return None if origin is None else origin.drawn_again
 
     def raise_golden(self) -> bool:
         """Compute golden anew in float64 from now on, where it was computed in float32; return whether it was."""

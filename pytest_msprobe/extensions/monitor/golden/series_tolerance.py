@@ -25,28 +25,36 @@ CONTINUOUS = ("norm", "rms", "min", "max", "mean")
 # What a factor shows in, and how exactly. Of 70 000 times that a unit which had switched moved a gradient by over 1e-4,
 # the three moved alike to 5 % in 17, and to 1 % in none.
 _OF_SCALE, _SAME_FACTOR = ("norm", "min", "max"), 0.01
-# The square of a norm is at least this many times that of the extremes: other elements decide of it.
+# The square of a norm is at least this many times that of the extremes: other elements make three quarters of it.
 _OTHER_ELEMENTS = 4.0
 
 # Decimals with which some value of a run is written that was not rounded.
 _WHOLE_DIGITS = 15
 
-#: Honest differences of a step are at most this many times the largest of the steps before.
+# docs/monitor.md, "Tolerance" and "What is found", has the runs in which all below was measured: a GPT and a ResNet,
+# with SGD and Adam, in other threads, batches and kernels.
+
+#: Honest differences of a step are at most this many times the largest of the steps before: it was up to 27 times
+#: without a ReLU, and 7 times from step to step with one.
 GROWTH: Final = 32.0
-#: Roundings, in units of the roundoff, that a statistic of a tensor has from another order of its sums.
+#: Roundings, in units of the roundoff, that a statistic of a tensor has from another order of its sums: 7 at the first
+#: step in float32, 10 in bfloat16.
 ROUNDINGS: Final = 32.0
-#: Roundings, in units of the largest tensor of a task, that remain where a gradient cancels to nothing.
+#: Roundings, in units of the largest tensor of a task, that remain where a gradient cancels to nothing: the norm
+#: of a bias before a batch normalization had 0.8.
 CANCELLATION: Final = 16.0
-#: What units that switch on in one of two runs change of the gradients behind them: at first, and once most gradients
-#: are further apart than `DRIFTED`, so that many units have.
+#: What units that switch on in one of two runs change of the gradients behind them: at first, where it was 0.03 to 2 %,
+#: and once most gradients are further apart than `DRIFTED`, so that many units have: a third, where most were 0.8 %.
 SWITCH: Final = 0.25
 SWITCHES: Final = 0.5
 DRIFTED: Final = 1e-3
 #: What forward tensors may differ by once a unit has switched: Adam's first step is its rate, whichever the sign.
+#: After it they were 0.06 % apart, after six of SGD 0.2 %.
 MOVED: Final = 5e-3
 #: What forward tensors and parameters may differ by where nothing that is watched says how far they honestly drift.
 COARSE: Final = 0.05
-#: Differences of a tensor, in units of that of a bias that only rounding drives, which is added to it.
+#: Differences of a tensor, in units of that of a bias that only rounding drives, which is added to it: forward
+#: tensors differed by 0.4 % after 40 steps of Adam.
 BIAS: Final = 4.0
 
 #: Unit roundoffs by dtype: half of the distance from 1 to the next number.

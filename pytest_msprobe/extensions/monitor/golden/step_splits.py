@@ -19,10 +19,10 @@ from pytest_msprobe.extensions.monitor.series_names import (
     kind_of,
 )
 
-# An input is given, not computed: it differs by a rounding to bfloat16 at most. What is computed differs by a few.
+# An input is given, not computed: it differs by a rounding to bfloat16 at most, 2^-8. What is computed by a few.
 _OTHER_INPUT, _OTHER_TENSORS = 2.0**-7, 2.0**-6
 
-# So many tensors show what a run starts with, whatever its size.
+# A choice: so many tensors show what a run starts with, whatever its size.
 _ASKED = 24
 
 # MindSpore's is of the last micro batch alone, and no file says whose it is.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.selected_positions import RankedPositions
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.inputs import selected_keys

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.selected_positions import RankedPositions
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.inputs import selected_keys

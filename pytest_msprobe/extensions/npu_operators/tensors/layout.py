@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from pytest_msprobe.engine.replay.inputs.constraints.indices import within
 from pytest_msprobe.engine.replay.ops import open_elements
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.traits import OpInfo, Selection
+from pytest_msprobe.engine.replay.ops.selected_positions import Selection
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 
 if TYPE_CHECKING:

@@ -66,7 +66,13 @@ class Baseline:
     """A baseline that was read; ``rows`` are by dump and record, undecoded. ``header`` is None for a table.
 
     ``failed`` counts the records that were wrong where they were recorded, ``with_tensors`` those whose tensors were
-    written as well.
+    written as well. The lines of a file, and ``rows``::
+
+        {"msprobe_baseline": 1, "dumps": {"<fingerprint>": "dump.json"}, ...}
+        {"record": "Torch.add.0.forward", "dump": "<fingerprint>", "outcome": "pass", "outputs": [...], ...}
+        {"records": 1}
+
+        {("<fingerprint>", "Torch.add.0.forward"): b'{"record": ...}'}     of a table ("", "Torch.add.0.forward")
     """
 
     path: Path

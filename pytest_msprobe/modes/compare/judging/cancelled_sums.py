@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
 _RESULTS = ("output", "parameters_grad")
-#: How many roundings of its terms a sum may be off by; kernels add a few before.
+#: How many roundings of its terms a sum may be off by, times the root of their number; kernels add a few before.
+#: Measured: torch's sums of up to 65 536 terms 1.5, products of 4 096 terms 4.5, 256 sums in a row in bfloat16 2.3.
 ROUNDINGS = 8.0
 MESSAGE = "a sum that cancels: no further apart than its terms explain"
 #: Of a gradient that is zero in mathematics.
@@ -166,6 +167,7 @@ def excused(row: Row, explained: float = 0.0) -> Row:
 
 
 # A sum of n rounded terms is off by sqrt(n) roundings of their norm where they are random; kernels add a few before.
+# With 4, the gradient of a bias before a batch normalization of 32 rows would be no rounding.
 _FACTOR = 8.0
 
 

@@ -15,6 +15,7 @@ from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.judging.cancelled_sums import distance, excused, is_cancelled
 from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
+from pytest_msprobe.modes.compare.judging.term_kinds import STEPS
 from pytest_msprobe.modes.compare.judging.term_scales import PlacedValues, count_of, last_word, number_at, size_of
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import (
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     Judge = Callable[[str, str, DataMode], list[Row]]
     IsEqual = Callable[[Match], bool]
 
-_Step: TypeAlias = Callable[[PlacedValues, float], "float | None"]
+#: Gives how far a call moves an element by what it was given and how uneven it may be; None where unknown.
+StepSize: TypeAlias = Callable[[PlacedValues, float], "float | None"]
 
 
 def is_step_of_rounding(record: str, row: Row, rows: Sequence[Row], *, share: float, spread: float) -> bool | None:
@@ -113,12 +115,20 @@ def _of_adam(values: PlacedValues, spread: float) -> float | None:
     return None if math.isnan(rate) else spread * abs(rate)
 
 
-_STEPS: Mapping[str, _Step] = {
-    **dict.fromkeys(("add", "sub", "iadd", "isub", "assignadd", "assignsub"), _of_addition),
-    **dict.fromkeys(("div", "truediv", "realdiv"), _of_division),
-    "addcdiv": _of_added_division,
+#: Sizes of the kinds of steps that a row of an operation may name.
+SIZES: Mapping[str, StepSize] = {
+    "addition": _of_addition,
+    "quotient": _of_division,
+    "added_quotient": _of_added_division,
     "sign": _of_sign,
-    **dict.fromkeys(("fusedadam", "fusedadamw"), _of_adam),
+    "adam": _of_adam,
+}
+# MindSpore's optimizers assign what they add.
+_STEPS: Mapping[str, StepSize] = {
+    **{last_word(name): SIZES[kind] for kind, names in STEPS.items() for name in names},
+    "assignadd": _of_addition,
+    "assignsub": _of_addition,
+    "realdiv": _of_division,
 }
 
 
@@ -223,7 +233,12 @@ class Culprits:
     dumps hold them, so that no tensor is read. ``judge`` gives the rows of two records, ``is_equal`` says whether a
     match needs no judging, ``arrived`` gives the judged gradients that those of parameters were made of, ``module_of``
     the module in which a call of the target was made. ``level`` is that of the dumps, ``fed`` are the calls of the
-    target whose inputs were fed.
+    target whose inputs were fed. Where the third of five calls is the first that differs::
+
+        _matches      add   mul   linear   relu   sum
+        _agreeing      1     1      0       0      0      compared by ``mode``, without a difference
+        _first        {True: 2}                           True: of forward calls, False: of backward ones
+        _searched_to  3                                   those from here on have not been looked at
     """
 
     def __init__(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
     from pytest_msprobe.modes.compare.matching.matches import Match
 
-_SHOWN = 4
+_SHOWN = 4  # names in a sentence
 _PARAMETER = "Parameter"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from msprobe_hooks.dump.names import split_called
 from msprobe_hooks.dump.values import Value
+from pytest_msprobe.modes.compare.judging.term_kinds import GRADIENT_TERMS
 from pytest_msprobe.modes.compare.judging.term_scales import (
     PlacedValues,
     Scale,
@@ -32,10 +33,14 @@ _EPS = 1e-5
 
 def gradient_scale(record: str) -> ScaleOf | None:
     """Return what gives the scale of the terms of a backward call's gradients; None where none cancels."""
-    word = last_word(split_called(record)[0])
-    word = word[:-2] if word.endswith(("1d", "2d", "3d")) else word
-    # Longer words first: a log softmax is no softmax. A model's own norm has a word in front, as LlamaRMSNorm.
-    return _BY_WORD.get(word) or next((scale for end, scale in _BY_ENDING.items() if word.endswith(end)), None)
+    word = _word(split_called(record)[0])
+    # A model's own norm has a word in front, as LlamaRMSNorm.
+    return _BY_WORD.get(word) or next((_ENDINGS[end] for end in _LONGEST_FIRST if word.endswith(end)), None)
+
+
+def _word(called: str) -> str:
+    word = last_word(called)
+    return word[:-2] if word.endswith(("1d", "2d", "3d")) else word
 
 
 def _arrived(values: PlacedValues) -> Value | None:
@@ -198,27 +203,39 @@ def _of_product(first: int) -> ScaleOf:
     return scale
 
 
-_BY_WORD: Mapping[str, ScaleOf] = {
-    **dict.fromkeys("linear matmul mm bmm dense conv".split(), _of_product(0)),
-    **dict.fromkeys("addmm baddbmm".split(), _of_product(1)),
-}
-_BY_ENDING: Mapping[str, ScaleOf] = {
-    "layernorm": _of_normalisation(2),
-    "groupnorm": _of_normalisation(2),
-    "rmsnorm": _of_normalisation(2, is_centred=False),
-    "batchnorm": _of_normalisation(3),
-    "instancenorm": _of_normalisation(3),
-    "weightnorm": _of_unit_length,
-    "normalize": _of_unit_length,
-    "cosinesimilarity": _of_cosine,
-    "cosineembeddingloss": _of_cosine,
-    "crossentropyloss": _of_classes,
-    "crossentropy": _of_classes,
-    "bcewithlogitsloss": _of_probability,
-    "binarycrossentropywithlogits": _of_probability,
-    "smoothl1loss": _of_difference,
-    "huberloss": _of_difference,
-    "mseloss": _of_difference,
-    "logsoftmax": _of_log_softmax,
+#: Scales of the kinds of terms that a row of an operation may name.
+SCALES: Mapping[str, ScaleOf] = {
+    "product": _of_product(0),
+    "addend_and_product": _of_product(1),
+    "layer_norm": _of_normalisation(2),
+    "rms_norm": _of_normalisation(2, is_centred=False),
+    "batch_norm": _of_normalisation(3),
+    "unit_length": _of_unit_length,
     "softmax": _of_softmax,
+    "log_softmax": _of_log_softmax,
+    "cosine": _of_cosine,
+    "class_loss": _of_classes,
+    "probability_loss": _of_probability,
+    "difference_loss": _of_difference,
 }
+# ``addmm`` ends in ``mm``, and a layer of a model whose name ends in one of these makes more than a product.
+_WHOLE_WORDS = ("product", "addend_and_product")
+
+# Modules and functions of MindSpore have other names than the functions of torch.
+_BY_WORD: Mapping[str, ScaleOf] = {
+    **{_word(name): SCALES[kind] for kind in _WHOLE_WORDS for name in GRADIENT_TERMS[kind]},
+    "dense": SCALES["product"],
+    "conv": SCALES["product"],
+}
+_ENDINGS: Mapping[str, ScaleOf] = {
+    **{
+        _word(name): SCALES[kind]
+        for kind, names in GRADIENT_TERMS.items()
+        if kind not in _WHOLE_WORDS
+        for name in names
+    },
+    "crossentropyloss": _of_classes,
+    "bcewithlogitsloss": _of_probability,
+}
+# A log softmax is no softmax.
+_LONGEST_FIRST = sorted(_ENDINGS, key=len, reverse=True)

@@ -29,6 +29,7 @@ class RowRule(Protocol):
 
 
 _EQUIVALENT = frozenset({"bfloat16", "float16", "float32"})
+# An order alone, as in `msprobe_standards.verdict`.
 _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
 
 

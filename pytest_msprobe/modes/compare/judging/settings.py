@@ -38,7 +38,12 @@ class Settings:
     """Finds the settings that differ among the arguments of calls.
 
     ``judge`` gives the rows of a match, ``is_equal`` says whether one needs no judging. What the runs computed is read
-    from the first call on, once, and not before an argument that is no tensor differs.
+    from the first call on, once, and not before an argument that is no tensor differs. Where the runs part at the calls
+    in places 3 and 17::
+
+        _drift_places  [    3,    17]
+        _drifts        [0.0,  1e-6,  4e-4]     how far values differ at most, up to and between them
+        _computed      {(12.5, 12.7): 17}      both runs' numbers of a result, and the place of its call
     """
 
     def __init__(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.names import split_called
+from pytest_msprobe.modes.compare.judging.term_kinds import TERMS
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
@@ -255,25 +256,37 @@ def _reduction(values: PlacedValues) -> str:
     return "mean" if reduction is None else reduction.text
 
 
+#: Scales of the kinds of terms that a row of an operation may name.
+SCALES: Mapping[str, ScaleOf] = {
+    "addition": _of_addition,
+    "interpolation": _of_interpolation,
+    "added_product": _of_added_product,
+    "added_quotient": _of_added_quotient,
+    "sum": _of_sum,
+    "mean": _of_mean,
+    "product": _of_product,
+    "addend_and_product": _of_product_and_first,
+    "logarithm": _of_logarithm,
+    "squared_loss": _of_squares,
+    "class_loss": _of_classes,
+    "loss": _of_loss,
+    "cosine_loss": _of_cosine_loss,
+    "divergence": _of_divergence,
+}
+
+
 def _by_word(words: str, scale: ScaleOf) -> dict[str, ScaleOf]:
     return dict.fromkeys(words.split(), scale)
 
 
+# Kernels, modules and functions of MindSpore have other names than the functions of torch.
 _BY_WORD: Mapping[str, ScaleOf] = {
-    **_by_word("add sub subtract rsub iadd radd isub biasadd tensoradd", _of_addition),
+    **{last_word(name): SCALES[kind] for kind, names in TERMS.items() for name in names},
+    **_by_word("biasadd tensoradd", _of_addition),
     "addn": _of_tensors,
-    "lerp": _of_interpolation,
-    "addcmul": _of_added_product,
-    "addcdiv": _of_added_quotient,
-    **_by_word("sum reducesum sumext nansum biasaddgrad segmentsum unsortedsegmentsum", _of_sum),
-    **_by_word("mean reducemean meanext nanmean avgpool adaptiveavgpool", _of_mean),
-    **_by_word("matmul rmatmul mm bmm linear dense dot vdot inner mv einsum tensordot batchmatmul", _of_product),
-    **_by_word("conv1d conv2d conv3d conv2dbackpropfilter conv2dbackpropinput", _of_product),
-    **_by_word("addmm addmv addbmm baddbmm", _of_product_and_first),
-    **_by_word("log log2 log10", _of_logarithm),
-    **_by_word("mseloss smoothl1loss huberloss", _of_squares),
-    **_by_word("crossentropy crossentropyloss nllloss", _of_classes),
-    "l1loss": _of_loss,
-    **_by_word("cosineembeddingloss", _of_cosine_loss),
-    **_by_word("kldiv kldivloss", _of_divergence),
+    **_by_word("reducesum sumext biasaddgrad segmentsum unsortedsegmentsum", _of_sum),
+    **_by_word("reducemean meanext avgpool adaptiveavgpool", _of_mean),
+    **_by_word("dense batchmatmul conv2dbackpropfilter conv2dbackpropinput", _of_product),
+    "crossentropyloss": _of_classes,
+    "kldivloss": _of_divergence,
 }

@@ -86,7 +86,15 @@ NO_PARTNER: tuple[None, Partner] = (None, "")
 
 
 class Pairing:
-    """The records of two runs and the partners that they have found; each pass pairs what those before it left over."""
+    """The records of two runs and the partners that they have found; each pass pairs what those before it left over.
+
+    By the names of records::
+
+        partners  {"Torch.add.0.forward": ("Torch.add.1.forward", "structure")}     target: golden, and by what
+        taken     {"Torch.add.1.forward"}                                           the golden ones of all partners
+        settled   ({"Torch.mul.3.forward"}, set())     of target and golden
+        renamed   {"h": "layers"}                      parts of the paths of modules
+    """
 
     def __init__(self, target: Dump, golden: Dump, rules: MatchingRules) -> None:
         self.target, self.golden, self.rules = target, golden, rules

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     Parts: TypeAlias = Callable[[], Iterable[tuple[int, Floats, Floats]]]
 
-# OpenBLAS, numpy's BLAS, computes inner products of more than 10 000 elements on several threads.
+# OpenBLAS, numpy's BLAS, computes inner products of more than 10 000 elements on several threads: sums would depend on
+# their number.
 _PIECE = 8192
 
 LENGTH = 131072

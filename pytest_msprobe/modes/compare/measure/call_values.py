@@ -114,6 +114,7 @@ def scaled_error(target: Value, golden: Value) -> float | None:
     return worst
 
 
+# In which a table shows the values of a call.
 _ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3, "saved": 4}
 # Kinds of plain values that name a place, which differs from machine to machine.
 _PLACES = frozenset({"torch.device", "torch.ProcessGroup", "torch.Generator", "torch.distributed.ProcessGroup"})

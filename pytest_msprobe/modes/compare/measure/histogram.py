@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.rows import Row
 
+# Relative errors from below float32's rounding, 6e-8, to the size of the value.
 _DECADES = torch.logspace(-9, 0, 10, dtype=torch.float64)
 _BINS = len(_DECADES) + 2
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BUILT_IN_METRICS = frozenset({SCALED_ERROR, *TENSOR_METRICS, *STATISTICS_METRICS})
 #: How the message of a metric that failed begins.
 PROBLEM = "no metric "
-_NARROW_BYTES = 4
+_NARROW_BYTES = 4  # float32: arithmetic on narrower ones rounds to them, and numpy has no bfloat16
 
 
 class CompareMetricRegistry:

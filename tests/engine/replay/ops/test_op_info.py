@@ -27,6 +27,7 @@ OF_NEWER_TORCH = {
     "_padded_dense_to_jagged_forward", "_scaled_dot_product_cudnn_attention_backward",
     "_scaled_dot_product_fused_attention_overrideable_backward", "_scaled_grouped_mm", "_scaled_grouped_mm_v2",
     "_sparse_semi_structured_addmm", "_sparse_semi_structured_mm", "grouped_mm", "scaled_grouped_mm",
+    "scaled_mm",
 }  # fmt: skip
 
 

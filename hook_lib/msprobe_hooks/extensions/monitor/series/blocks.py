@@ -220,7 +220,12 @@ class Block:
     """All rows of some tensors of one task, each one's together and in the order written.
 
     ``values`` are of shape (statistics, rows); ``lacking``, of the same shape, marks the rows of files that do
-    not have the statistic, and is None where all have all.
+    not have the statistic, and is None where all have all. Of two tensors at three steps::
+
+        spans       {Watched("actv", 0, "embed", None): 0:3, Watched("actv", 0, "norm", None): 3:6}
+        steps       [  0,   1,   2,     0,   1,   2]
+        values      [[1.0, 1.1, 1.2,   0.5, 0.6, 0.5],
+                     [3.1, 3.0, 3.3,   2.0, 2.1, 2.0]]     statistics  {"norm": 0, "max": 1}
     """
 
     spans: dict[Watched, slice]

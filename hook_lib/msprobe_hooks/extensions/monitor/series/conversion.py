@@ -35,7 +35,7 @@ STATISTICS: Final = (
     "norm", "min", "max", "zeros", "nans", "mean", "entropy", "softmax_max", "sr", "kernel_norm", "std_x", "jacobian",
     "proxy", "token_similarity",
 )  # fmt: skip
-_GREATEST: Final = 1e9
+_GREATEST: Final = 1e9  # to which msprobe's trend database clips; one more stands for an infinity
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CALL_OF_API = re.compile(r"(?P<api>(?!Module\.|Cell\.).+?)\.(?P<call>[0-9]+)\.(?P<place>(?:input|output)\b.*)")
 _PLACE = re.compile(r"(?P<api>.+?)\.(?P<place>(?:input|output)\b.*)")

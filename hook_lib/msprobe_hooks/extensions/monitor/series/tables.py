@@ -35,7 +35,7 @@ _FLOATS = ("float", "Float", "bfloat", "BFloat")
 _STATISTICS: Final = ("norm", "max", "min", "mean")
 _PLACES: Final = (3, 0, 1, 2)
 
-#: The bins of a distribution and their range; elements beyond it are in none.
+#: The bins of a distribution and their range, msprobe's; elements beyond it are in none.
 BINS: Final = 30
 RANGE: Final = (-1.0, 1.0)
 

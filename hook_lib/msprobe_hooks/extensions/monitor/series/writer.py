@@ -121,7 +121,15 @@ def _free(folder: Path, name: FileName) -> Path:
 
 
 class _Waiting:
-    """Rows of one task, as numbers, since there may be a great many of them."""
+    """Rows of one task, as numbers, since there may be a great many of them.
+
+    Of two tensors at two steps, with two statistics::
+
+        _watched  {embed: 0, norm: 1}
+        _owners   [0,          1,          0,          1       ]
+        steps     [7,          7,          8,          8       ]
+        _values   [1.0, 3.1,   0.5, 2.0,   1.1, 3.0,   0.6, 2.1]
+    """
 
     def __init__(self) -> None:
         self._watched: dict[Watched, int] = {}

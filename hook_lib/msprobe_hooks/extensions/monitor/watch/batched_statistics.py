@@ -301,6 +301,10 @@ class _SmallTensors:
     """Copies of small tensors of one dtype, of which the named statistics are wanted.
 
     ``eps`` is the size below which an element counts as zero. Threads of a training may measure at once.
+    After tensors of 2 and 3 elements, which came together, and one of 4::
+
+        _elements  [a a b b b,  c c c c]     _count  9
+        _copied    [a, b,       c]           each gets its ``values`` when all are reduced
     """
 
     def __init__(self, dtype: torch.dtype, statistics: Sequence[str], eps: float) -> None:

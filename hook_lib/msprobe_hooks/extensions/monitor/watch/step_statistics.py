@@ -58,7 +58,10 @@ class Collection:
     """The statistics of the step that runs, while ``is_on``; what is measured again replaces what was before.
 
     ``quiet`` is the context that hooks run in, which leaves no trace in the training; while ``is_hidden()``, as from a
-    compiler, none of them runs.
+    compiler, none of them runs. By what was measured, statistics that may still be on the device::
+
+        _values    {("grad_unreduced", 0, "layer.weight", 1): <norm, max>}     task, chunk, name, micro step
+        _repeated  {("other", "all_reduce/pre_0"): [<norm, max>, <norm, max>]}     each time in this step
     """
 
     def __init__(

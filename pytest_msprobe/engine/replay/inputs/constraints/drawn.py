@@ -14,6 +14,9 @@ from pytest_msprobe.results.outcomes import Skip, SkipReason
 #: Mends the drawn arguments of an operation in place, where it promises nothing for what was drawn.
 Constraint: TypeAlias = Callable[["DrawnArguments"], None]
 
+# What is quantized, or a picture, has 8 bits; the places of data have more.
+_WIDE = (torch.int16, torch.int32, torch.int64)
+
 
 class DrawnArguments:
     """The arguments of one call, found by position or by keyword."""
@@ -38,10 +41,6 @@ class DrawnArguments:
         """Return the argument where it is a tensor, None otherwise."""
         value = self.get(position, *names)
         return value if isinstance(value, torch.Tensor) else None
-
-
-# What is quantized, or a picture, has 8 bits; the places of data have more.
-_WIDE = (torch.int16, torch.int32, torch.int64)
 
 
 def recorded_numbers(drawn: DrawnArguments) -> None:

@@ -10,6 +10,13 @@ from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, Dr
 from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
 from pytest_msprobe.engine.replay.inputs.constraints.segments import fall_and_add_up
 
+# Exponentials of such scores are zero in float32 and narrower formats, as from -104 on and not at -100; fill values
+# lie far below.
+_VANISHING = -200.0
+
+# Modes in which the device reads a compressed mask: the upper triangle of a fixed size.
+_COMPRESSED_MASK_MODES = (2, 3, 4, 6, 7, 8)
+
 
 def sorted_boundaries(position: int, *names: str) -> Constraint:
     """Sort the boundaries at a position, or under one of its names, along their last dimension."""
@@ -81,10 +88,6 @@ def distributions(position: int, name: str) -> Constraint:
             rows.abs_().div_(rows.sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny))
 
     return constrain
-
-
-# Exponentials of scores there are zero in float32 and narrower formats; fill values lie far below.
-_VANISHING = -200.0
 
 
 def masked_scores(drawn: DrawnArguments) -> None:
@@ -169,10 +172,6 @@ def moe_gating(drawn: DrawnArguments) -> None:
     finished = drawn.tensor(1, "finished_optional", "finished")
     if finished is not None and finished.dtype is not torch.bool:
         finished.clamp_(0, 1)
-
-
-# Modes in which the device reads a compressed mask: the upper triangle of a fixed size.
-_COMPRESSED_MASK_MODES = (2, 3, 4, 6, 7, 8)
 
 
 def compressed_mask(drawn: DrawnArguments) -> None:

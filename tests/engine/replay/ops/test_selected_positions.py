@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
+from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.selected_positions import Selection, accept_ties, gradient_of_selection
 
 TIED = torch.tensor([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 5.0]])
 
 
 def accepted(api: str, args: tuple[Any, ...], target: Any, golden: Any, **kwargs: Any) -> Any:
-    return accept_ties(api, (args, kwargs), target, golden)
+    return accept_ties(op_info(api).selection, (args, kwargs), target, golden)
 
 
 def test_another_argmax_of_equal_values_is_right() -> None:
@@ -78,7 +79,7 @@ def test_the_gradient_of_a_selected_value_goes_where_the_target_selected(keepdim
     moved = torch.tensor([[0.0, 0, 10, 0], [0, 0, 0, 20]])
 
     def gradient(places: torch.Tensor) -> torch.Tensor:
-        return gradient_of_selection("max", ((TIED, 1), {}), (values, places), (values, golden), arriving, own)
+        return gradient_of_selection(Selection(), ((TIED, 1), {}), (values, places), (values, golden), arriving, own)
 
     assert torch.equal(gradient(target), moved)
     assert torch.equal(gradient(golden), own)
