@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 from measure import quote, table
 
-from pytest_msprobe.journal.journal import Entry, read_journal
+from pytest_msprobe.journal import Entry, read_journal
 
 # What the device of conftest.py does, and how the item must end.
 FAULTS = {

@@ -44,7 +44,7 @@ def main() -> None:
 
 def writing(line: str, path: Path) -> str:
     """Return the table of what an item costs, for the item of a journal's line."""
-    from pytest_msprobe.journal.journal import Header, JournalWriter
+    from pytest_msprobe.journal import Header, JournalWriter
     from pytest_msprobe.run.journaling import JournalReport
 
     item = json.loads(line)

@@ -26,10 +26,10 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 
 
 def step(model, ids):

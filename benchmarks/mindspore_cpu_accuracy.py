@@ -22,7 +22,7 @@ import yaml
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig

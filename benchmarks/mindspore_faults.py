@@ -215,7 +215,7 @@ def _held(shift: int) -> dict[str, Any]:
 def _setup() -> Any:
     from msprobe_standards import Policy
     from pytest_msprobe.devices.registry import DeviceRegistry
-    from pytest_msprobe.engine.frameworks.registry import framework_named
+    from pytest_msprobe.engine.frameworks import framework_named
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
     framework = framework_named("mindspore")

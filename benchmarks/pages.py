@@ -150,9 +150,9 @@ def looked_at(browser: Any, address: str, word: str) -> tuple[float, float]:
 
 def write_check(path: Path, records: int) -> None:
     """Write the page of a check, every sixth record of which fails."""
-    from pytest_msprobe.journal.journal import read_journal
+    from pytest_msprobe.journal import read_journal
     from pytest_msprobe.journal.shards import Part, whole_runs
-    from pytest_msprobe.reports.check_page.html import write_page_of_journals
+    from pytest_msprobe.reports.check_page import write_page_of_journals
     from tests.support.journals import make_judged, write_journal
 
     def judged(place: int) -> Any:
@@ -226,8 +226,8 @@ def write_graph(path: Path, nodes: int) -> None:
 
 def write_run(path: Path, series: int) -> None:
     """Write the page of a monitored run, with a finding."""
+    from pytest_msprobe.extensions.monitor.page import write_html
     from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
-    from pytest_msprobe.extensions.monitor.page.reporter import write_html
     from tests.support.dumps.watched import norm, write_norms
 
     values = [2 + math.sin(step / 50) + math.sin(step * step) for step in range(_STEPS + series)]

@@ -25,14 +25,14 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.extensions.remote.messages import Open
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
-from pytest_msprobe.extensions.remote.server_process.server import Server
+from pytest_msprobe.extensions.remote.server import Server
 
 sys.path.insert(0, str(ROOT))
 from tests.support.dumps.dump_files import forward, tensor

@@ -40,7 +40,7 @@ class UserError(Exception):
     def __init__(self, problem: str, *, file: Path | str | None = None, remedy: str = "") -> None:
         where = "" if file is None else f"{file}: "
         text = f"{where}{problem}{'; ' if remedy else ''}{remedy}"
-        from msprobe_hooks.escaping import escaped_name
+        from msprobe_hooks.messages import escaped_name
 
         super().__init__(escaped_name(text) if self.is_one_line else text)
         self.problem = problem
@@ -52,10 +52,25 @@ class OptionError(UserError):
     """An option, an ini setting or a marker is wrong; the text says what is allowed."""
 
 
+def not_one_of(name: object, allowed: Iterable[str]) -> str:
+    """Return ``not one of x, y``, with the name that was probably meant."""
+    from msprobe_hooks.messages import did_you_mean
+
+    names = list(allowed)
+    return f"not one of {', '.join(names)}{did_you_mean(name, names)}"
+
+
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> str:
+    """Return the problem of an unknown ``kind`` of name, such as ``key``; ``name`` may be long, or no text."""
+    from msprobe_hooks.messages import did_you_mean
+    from msprobe_standards.validation import shown
+
+    names = list(allowed)
+    return f"unknown {kind} {shown(name)}{did_you_mean(name, names) or ';'} known are {', '.join(names)}"
+
+
 def unknown_value(option: str, value: str, allowed: Iterable[str]) -> OptionError:
     """Return the error of an option whose value is not one of those that are allowed."""
-    from pytest_msprobe.messages import not_one_of
-
     return OptionError(f"{option} {value!r}: {not_one_of(value, allowed)}")
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
-    from pytest_msprobe.engine.frameworks.registry import FrameworkRegistry
+    from pytest_msprobe.engine.frameworks import FrameworkRegistry
     from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
     from pytest_msprobe.engine.replay.strategies import StrategyRegistry

@@ -15,8 +15,7 @@ from pytest_msprobe.fixtures import test_fixtures
 from pytest_msprobe.fixtures.test_fixtures import msprobe_dump, msprobe_dump_options, precision
 from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.run.mode import register_modes
-from pytest_msprobe.run.option_data import add_written
-from pytest_msprobe.run.option_groups import add_groups
+from pytest_msprobe.run.option_data import add_groups, add_written
 from pytest_msprobe.run.session_needs import has_session, needs_session, register_own, start_session, uses_session
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]

@@ -12,7 +12,6 @@ from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_key
 from pytest_msprobe.extensions import extensions
 from pytest_msprobe.fixtures import recording, summary
-from pytest_msprobe.fixtures.hypothesis_examples import examples_of
 from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.options import CHECK
 from pytest_msprobe.modes.compare.declaration import COMPARE
@@ -33,10 +32,11 @@ from pytest_msprobe.run import (
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, modes_of
-from pytest_msprobe.run.option_groups import RESULTS, WHAT
+from pytest_msprobe.run.option_data import RESULTS, WHAT
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.setups import SessionSetups, setups_key
 from pytest_msprobe.run.shared_options import SharedOptions
+from pytest_msprobe.run.test_checks import examples_of
 from pytest_msprobe.run.usage_errors import usage_errors
 
 

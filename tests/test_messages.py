@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msprobe_hooks.messages import counted, did_you_mean
-from pytest_msprobe.messages import unknown
+from pytest_msprobe.errors import unknown
 
 
 def test_an_unknown_name_suggests_the_known_one_that_is_like_it() -> None:

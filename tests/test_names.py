@@ -20,7 +20,7 @@ ROLES = frozenset(
     "start summary text torch_recorder writer writers".split()
 )
 # Families of operators, each with a module in the folders of references, inputs and screens.
-FAMILIES = frozenset("activation attention convolution loss moe_routing normalization optimizer".split())
+FAMILIES = frozenset("activation attention convolution layers loss moe_routing normalization optimizer".split())
 # What a framework does in its own way has the same name in each of these folders, and where it is declared for all.
 # A sub-command's module has the sub-command's name.
 COUNTERPARTS = re.compile(r"/(torch|mindspore|mindtorch|frameworks|commands)/")

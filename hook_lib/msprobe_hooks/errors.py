@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msprobe_hooks.escaping import escaped_name
-from msprobe_hooks.messages import clipped, did_you_mean, shown
+from msprobe_hooks.messages import clipped, did_you_mean, escaped_name, shown
 
 _FEW = 3
 

@@ -1,8 +1,10 @@
-"""Parts of messages: values, counts and lists of names as text, and the known name that was probably meant."""
+"""Parts of messages: values, counts, sizes and names as text, and the known name that was probably meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 _LONGEST = 300
 
@@ -50,3 +52,45 @@ def listed(names: Iterable[str], most: int = 8) -> str:
     every = list(names)
     shown_names, more = ", ".join(every[:most]), len(every) - most
     return f"{shown_names} and {more} more" if more > 0 else shown_names
+
+
+def escaped_name(name: str) -> str:
+    r"""Return a name with what has no shape spelled out, as ``\x1b`` and ``\n``: it stays one line."""
+    if name.isprintable():
+        return name
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
+
+
+def id_name(name: str) -> str:
+    """Return a name as the ids of tests hold it: escaped, and without ``::``, which separates the names of an id."""
+    return escaped_name(name).replace("::", r":\x3a") if "::" in name else escaped_name(name)
+
+
+def numbered(names: Iterable[str]) -> Iterator[str]:
+    """Yield names of which no two are equal: those that are get ``#2`` and so on, whatever else is called so."""
+    counts, used = Counter[str](), set[str]()
+    for name in names:
+        unique = name
+        while unique in used:
+            counts[name] += 1
+            unique = f"{name}#{counts[name] + 1}"
+        used.add(unique)
+        yield unique
+
+
+_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]iB|B|)")
+
+
+def format_size(size: int) -> str:
+    """Return a number of bytes in the largest unit of which there is one."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= _UNITS[unit]:
+            return f"{size / _UNITS[unit]:.1f} {unit}"
+    return f"{size} B"
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes that a text such as ``500MiB`` says, None where it is not a size."""
+    match = _SIZE.fullmatch(text)
+    return int(float(match[1]) * _UNITS[match[2]]) if match else None

@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if match := _INVALID_CHOICE.match(message):
-            from pytest_msprobe.messages import not_one_of
+            from pytest_msprobe.errors import not_one_of
 
             name, value = match[1], match[2].strip("'")
             message = f"{name} {value!r}: {not_one_of(value, self._choices(name))}"

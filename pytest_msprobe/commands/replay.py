@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, get_args
 
-from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.math_modes import MathMode
 from pytest_msprobe.errors import CaseError, CommandError
 from pytest_msprobe.reports.text import printable
 

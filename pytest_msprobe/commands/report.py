@@ -14,13 +14,13 @@ from typing import Any
 from pytest_msprobe.commands.registry import commands
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.journal.journal import Journal, read_journal
+from pytest_msprobe.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
-from pytest_msprobe.reports.check_page.html import write_page_of_journals
+from pytest_msprobe.reports.check_page import write_page_of_journals
 from pytest_msprobe.reports.check_page.rows import OF_DUMPS, AboutRun
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
-from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, read_earlier_runs
+from pytest_msprobe.reports.history import EarlierRuns, read_earlier_runs
 from pytest_msprobe.reports.markdown import markdown
 from pytest_msprobe.storage.atomic_write import atomic_write
 

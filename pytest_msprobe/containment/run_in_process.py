@@ -34,7 +34,7 @@ from pytest_msprobe.containment.process import (
     fork,
     lead_session,
 )
-from pytest_msprobe.devices.health import compute_something
+from pytest_msprobe.devices.card import compute_something
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.outcomes import Breakdown, describe_error, message_of, place_of
 from pytest_msprobe.results.result import DirectionResult, as_utf8, failed_without_result, to_plain

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_precision
+from pytest_msprobe.devices.math_modes import ReducedPrecision, reduced_precision
 from pytest_msprobe.errors import DeviceError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import os
 from typing import Any
 
 from pytest_msprobe.devices.accelerator import Accelerator
-from pytest_msprobe.devices.math_modes import fp32_precision, on_off
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.devices.math_modes import ReducedPrecision, fp32_precision, on_off
 from pytest_msprobe.errors import DeviceError
 
 

@@ -6,8 +6,7 @@ import importlib.util
 from typing import Any
 
 from pytest_msprobe.devices.accelerator import Accelerator
-from pytest_msprobe.devices.math_modes import on_off
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision, ascend_saturates
+from pytest_msprobe.devices.math_modes import ReducedPrecision, ascend_saturates, on_off
 from pytest_msprobe.errors import DeviceError
 
 

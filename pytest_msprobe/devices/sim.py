@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision, read_modes
+from pytest_msprobe.devices.math_modes import ReducedPrecision, read_modes
 from pytest_msprobe.errors import DeviceError
 
 COUNT_VARIABLE = "MSPROBE_SIM_DEVICES"

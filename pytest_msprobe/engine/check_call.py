@@ -6,10 +6,10 @@ from typing import Any
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import CallResult
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_msprobe.journal.journal import DIVIDED_DUMPS, Header, Journal
+from pytest_msprobe.journal import DIVIDED_DUMPS, Header, Journal
 
 
 class Part(NamedTuple):

@@ -14,11 +14,10 @@ from msprobe_hooks.dump.recording_paths import find_dumps, home_of
 from pytest_msprobe.containment.process_state import ProcessState
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.run_in_process import judge_in_process
-from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.math_modes import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
 from pytest_msprobe.engine.framework_names import checked_as
-from pytest_msprobe.errors import DeviceError, OptionError
-from pytest_msprobe.messages import not_one_of
+from pytest_msprobe.errors import DeviceError, OptionError, not_one_of
 from pytest_msprobe.modes.check.dump_checks import dump_checks
 from pytest_msprobe.modes.check.features import features_without_session
 from pytest_msprobe.modes.check.items import Checker, checked_names
@@ -26,8 +25,7 @@ from pytest_msprobe.modes.check.mode import CheckMode, require_checkable
 from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.run.collection import is_listed
 from pytest_msprobe.run.item import records_of_call
-from pytest_msprobe.run.options import Level, Options, RealData, patterns
-from pytest_msprobe.run.policy_option import find_policy
+from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
 from pytest_msprobe.run.setups import Setups
 
 if TYPE_CHECKING:

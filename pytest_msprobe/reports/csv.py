@@ -19,7 +19,7 @@ import pytest
 
 from msprobe_hooks.dump.names import split_direction
 from msprobe_hooks.dump.recording_paths import DUMP_FILE, dump_at, home_of
-from pytest_msprobe.engine.frameworks.registry import TableForm, frameworks
+from pytest_msprobe.engine.frameworks import TableForm, frameworks
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.results.result import ACCURACY, DirectionResult, OutputResult, from_plain

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from msprobe_hooks.dump.call_context import Surroundings, program_place
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.escaping import escaped_name
+from msprobe_hooks.messages import escaped_name
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.journal.journal import Entry, Journal
+from pytest_msprobe.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.text import clipped, spelled_out
 from pytest_msprobe.results.error_map import LEVELS, NO_ELEMENT, NOT_FINITE, ErrorMap, decades_over, worse

@@ -8,7 +8,7 @@ from pathlib import Path
 from junitparser import Failure, Skipped
 from junitparser.xunit2 import JUnitXml, TestCase, TestSuite
 
-from pytest_msprobe.journal.journal import Entry, Journal
+from pytest_msprobe.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.reports.junit_properties import entry_properties

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pytest_msprobe.journal.journal import Entry, Journal
+from pytest_msprobe.journal import Entry, Journal
 from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host, properties_of
 
 _OURS = "msprobe."

@@ -20,7 +20,7 @@ from msprobe_hooks.dump.recording_paths import (
     net_folder,
     tree_of,
 )
-from pytest_msprobe.journal.journal import Entry
+from pytest_msprobe.journal import Entry
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.github import failure_text, place_in_words
 from pytest_msprobe.reports.text import clipped, code_block, code_span

@@ -11,8 +11,7 @@ import msgspec
 
 from msprobe_standards.verdict import Verdict, worst
 from pytest_msprobe.results.error_map import ErrorMap
-from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.outcomes import Breakdown, SkipReason
 
 _Extra = TypeVar("_Extra")
 

@@ -21,9 +21,9 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS, OptionError
 from pytest_msprobe.reports.markdown import label, labels_key
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.run.deferred_item import fast_path_key
 from pytest_msprobe.run.hosts import to_controller_paths
 from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.item_bases import fast_path_key
 from pytest_msprobe.run.mode import MergesRanks, OwnFiles
 from pytest_msprobe.run.options import Options, options_key
 

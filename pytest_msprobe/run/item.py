@@ -15,7 +15,7 @@ import pytest
 from msprobe_hooks.dump.call_context import program_place
 from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.dump.recording_paths import home_of
-from msprobe_hooks.escaping import id_name
+from msprobe_hooks.messages import id_name
 from msprobe_hooks.recording.safety_net import RaisedOnPurpose
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.protocols import judge_elsewhere_key
@@ -28,9 +28,8 @@ from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result, to_plain
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.deferred_item import DeferredItem, FastItem
-from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.hosts import with_host, worker_host_of
+from pytest_msprobe.run.item_bases import DeferredItem, FastItem, FunctionAttributes
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import rerun_command

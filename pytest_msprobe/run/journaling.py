@@ -15,7 +15,7 @@ from _pytest.junitxml import xml_key
 
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.journal import (
+from pytest_msprobe.journal import (
     Entry,
     Header,
     Journal,

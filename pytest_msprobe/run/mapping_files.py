@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
-from pytest_msprobe.messages import not_one_of
+from pytest_msprobe.errors import OptionError, not_one_of
 from pytest_msprobe.run.option_fields import read_field
 from pytest_msprobe.run.shared_options import MAPPING, SharedOptions
 from pytest_msprobe.yaml_with_lines import Section, read_document

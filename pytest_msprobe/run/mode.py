@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.option_data import Row, add_rows
-from pytest_msprobe.run.option_groups import option_group
+from pytest_msprobe.run.option_data import Row, add_rows, option_group
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -209,7 +208,7 @@ class ModeRegistry:
             mode.add_options(option_group(self._parser, mode.name))
 
     def add_options(self, options: type[Any], group: str) -> None:
-        """Add a class of fields that runs of every mode have; ``group`` is a job of `run.option_groups`."""
+        """Add a class of fields that runs of every mode have; ``group`` is a job of `run.option_data`."""
         from pytest_msprobe.run.option_fields import rows
 
         self._add_rows(rows(options, group))

@@ -89,7 +89,7 @@ def read_run_ut(path: Path) -> RunUt:
         raise _wrong(path, name, section, "an object")
     for key in section:
         if key not in _READERS and key not in _UNUSED:
-            from pytest_msprobe.messages import not_one_of
+            from pytest_msprobe.errors import not_one_of
 
             raise OptionError(f"{name}.{clipped(key)}: {not_one_of(key, _READERS)}", file=path)
     if section.get("is_online"):

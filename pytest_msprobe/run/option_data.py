@@ -1,4 +1,4 @@
-"""Options as data: what pytest's parser needs of each, without the modules that declare them.
+"""Options as data: what pytest's parser needs of each and of the help's groups, without the modules that declare them.
 
 Options are declared as fields (`run.option_fields`), and modes with their flags. What the parser needs of them is also
 in files called ``options.json``, one of the core and one of each extension that has options: a start of pytest reads
@@ -14,7 +14,36 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from pytest_msprobe.run.option_groups import option_group
+WHAT, HOW, DEVICES, RESULTS, JOURNAL = "check", "how", "devices", "results", "journal"
+COMPARE, RECORD = "compare", "record"
+
+# In the order of the help. A mode without a title here has one of its own, after these.
+_TITLES = {
+    WHAT: "what to check",
+    HOW: "how to check",
+    DEVICES: "devices and workers",
+    RESULTS: "results and reports",
+    JOURNAL: "journal and resume",
+    COMPARE: "compare",
+    "overflow": "overflow",
+    "monitor": "monitor",
+    "communication": "communication",
+    "environment": "environment",
+    "checkpoint": "checkpoint",
+    RECORD: "record",
+}
+
+
+def add_groups(parser: pytest.Parser) -> None:
+    """Add the groups, so that the help has them in order."""
+    for name in _TITLES:
+        option_group(parser, name)
+
+
+def option_group(parser: pytest.Parser, name: str) -> pytest.OptionGroup:
+    """Return the group of a job, or that of a mode by the mode's name."""
+    return parser.getgroup(f"msprobe-{name}", f"msprobe: {_TITLES.get(name, name)}")
+
 
 FILE = "options.json"
 PACKAGE = Path(__file__).parents[1]

@@ -82,7 +82,7 @@ def option(
 ) -> Any:
     """Return a field for an option: a flag where it has no ``metavar``, else one that ``read`` turns into a value.
 
-    ``group`` is the job of `run.option_groups` whose part of the help has it, that of its class by default.
+    ``group`` is the job of `run.option_data` whose part of the help has it, that of its class by default.
     """
     kind: IniType = "bool" if metavar is None else "string"
     declared = Declared(name, meaning, metavar, read, repeat, rerun, journal, group, kind)

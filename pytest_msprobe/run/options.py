@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from pytest_msprobe.errors import DeviceError, OptionError, RulesError, no_effect, unknown_value
+from pytest_msprobe.errors import DeviceError, OptionError, RulesError, no_effect, not_one_of, unknown_value
 from pytest_msprobe.run import shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
 from pytest_msprobe.run.msprobe_config import RunUt, read_peer
+from pytest_msprobe.run.option_data import DEVICES, HOW, JOURNAL, RECORD, RESULTS, WHAT
 from pytest_msprobe.run.option_fields import as_path, number, one_of, option, output_folder, read_fields, setting, words
-from pytest_msprobe.run.option_groups import DEVICES, HOW, JOURNAL, RECORD, RESULTS, WHAT
 from pytest_msprobe.run.shard_option import SHARD, Shard, divides_dumps, read_shard
 
 if TYPE_CHECKING:
-    from pytest_msprobe.devices.reduced_precision import MathMode
+    from pytest_msprobe.devices.math_modes import MathMode
     from pytest_msprobe.devices.registry import DeviceChoice, DeviceRegistry
 
 RealData = Literal["auto", "never"]
@@ -48,8 +48,6 @@ def _device(config: pytest.Config, name: str, text: str) -> DeviceChoice:
 
 
 def _policy(config: pytest.Config, name: str, text: str) -> str:
-    from pytest_msprobe.run.policy_option import find_policy
-
     return find_policy(text, config.invocation_params.dir, name)
 
 
@@ -295,7 +293,6 @@ def read_options(config: pytest.Config) -> Options:
 def _read_options(config: pytest.Config) -> Options:
     from msprobe_hooks.dump.effects import set_valid_rows
     from pytest_msprobe.devices.registry import AUTO, DeviceChoice
-    from pytest_msprobe.run.policy_option import require_level
 
     mode, dumps = modes_of(config).chosen(config)
     set_valid_rows({})
@@ -342,3 +339,31 @@ def _outcomes(options: Options) -> tuple[str, ...]:
     if outcomes and options.resumed is None:
         raise no_effect("--msprobe-rerun", "--msprobe-resume JOURNAL")
     return outcomes
+
+
+def find_policy(text: str, folder: Path, option: str = "--msprobe-policy") -> str:
+    """Return the name of a built-in policy, or the path of a file, which may be relative to a folder.
+
+    Raises OptionError, which names the option, where there is neither.
+    """
+    from msprobe_standards import built_in_policies
+
+    names = built_in_policies()
+    if text in names:
+        return text
+    path = folder / text
+    if not path.is_file():
+        raise OptionError(f"{option} {text!r}: not a file, and {not_one_of(text, names)}")
+    return str(path)
+
+
+def require_level(policy: str, level: str) -> None:
+    """Raise OptionError for a level of a policy that has none."""
+    from msprobe_standards.policy import declared_levels
+
+    if not declared_levels(policy):
+        name = Path(policy).stem if policy.endswith((".yaml", ".yml")) else policy
+        raise OptionError(
+            f"--msprobe-level {level!r}: policy {name} has no levels",
+            remedy="choose one with levels, such as msprobe-26, by --msprobe-policy",
+        )

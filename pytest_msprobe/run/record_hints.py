@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.escaping import id_name
-from msprobe_hooks.messages import closest, did_you_mean, listed
+from msprobe_hooks.messages import closest, did_you_mean, id_name, listed
 from pytest_msprobe.run.options import Options
 
 # With what msprobe's configuration calls them.

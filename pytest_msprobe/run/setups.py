@@ -12,10 +12,10 @@ import pytest
 from pytest_msprobe.containment.deadline import paused
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_in_process import failed_probe
-from pytest_msprobe.devices.memory import release_memory
+from pytest_msprobe.devices.card import release_memory
 from pytest_msprobe.devices.registry import DeviceChoice, DeviceRegistry, activate
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.results.result import Start
@@ -113,7 +113,7 @@ class Setups:
         """Load torch and the engine, if items run on the device."""
         if self.frameworks:
             import_torch()
-            for module in ("frameworks.torch", "replay.check"):
+            for module in ("torch_framework", "replay.check"):
                 importlib.import_module(f"pytest_msprobe.engine.{module}")
 
     def begin(self) -> Start | None:

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.run.mode import Mode, modes_of
+from pytest_msprobe.run.option_data import COMPARE, RESULTS
 from pytest_msprobe.run.option_fields import (
     declared_fields,
     existing,
@@ -20,7 +21,6 @@ from pytest_msprobe.run.option_fields import (
     output_folder,
     read_field,
 )
-from pytest_msprobe.run.option_groups import COMPARE, RESULTS
 
 GOLDEN, XLSX, HTML, JSON = "--msprobe-golden", "--msprobe-xlsx", "--msprobe-html", "--msprobe-json"
 MAPPING, MODEL_CONFIG = "--msprobe-mapping", "--msprobe-model-config"

@@ -1,17 +1,22 @@
-"""Checks that a user's test makes, kept with the test and attached to its reports."""
+"""Checks that a user's test makes, kept with the test (of Hypothesis' examples the last), attached to its reports."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 import pytest
 
+from pytest_msprobe.reports.github import first_of_several
 from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
-from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.item import JudgedItem, PrecisionError
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import rerun_test_command
 from pytest_msprobe.run.setups import setups_key
@@ -136,3 +141,71 @@ def attach_checks(item: pytest.Item, report: Any) -> None:
     if plain := checks.take_plain():
         report.msprobe_checks = plain
         report.msprobe_command = rerun_test_command(item, item.config.stash[setups_key].card)
+
+
+def fail_subtests(
+    request: pytest.FixtureRequest,
+    failed: Sequence[DirectionResult],
+    rerun: Callable[[DirectionResult], str],
+    place: str = "",
+) -> None:
+    """Report each of these results as a failed subtest, named after the record, and go on with the test.
+
+    ``rerun`` returns the command that judges one again. Raises PrecisionError with the first and a note of the others
+    where there are no subtests: pytest has them from version 9, and ``-p no:subtests`` turns them off.
+    """
+    __tracebackhide__ = True
+    if not failed:
+        return
+    verbosity = request.config.get_verbosity()
+    try:
+        subtests = request.getfixturevalue("subtests")
+    except pytest.FixtureLookupError:
+        first = first_of_several(failed)
+        raise PrecisionError(first, rerun(first), verbosity, place) from None
+    for result in failed:
+        with subtests.test(msg=result.record):
+            raise _at_line_of(request.node, PrecisionError(result, rerun(result), verbosity, place))
+
+
+def _at_line_of(test: pytest.Item, error: PrecisionError) -> PrecisionError:
+    """Return an error with a traceback that ends in the test: pytest shows neither line nor reason without one."""
+    frame = sys._getframe()
+    while frame.f_code.co_filename != str(test.path):
+        if frame.f_back is None:
+            return error
+        frame = frame.f_back
+    return error.with_traceback(TracebackType(None, frame, frame.f_lasti, frame.f_lineno))
+
+
+@contextlib.contextmanager
+def examples_of(item: pytest.Item) -> Iterator[None]:
+    """Restart the checks of a test with each of its examples, so that they have the names of those before."""
+    if "precision" not in getattr(item, "fixturenames", ()):
+        yield
+        return
+    handle = getattr(getattr(item, "obj", None), "hypothesis", None)
+    inner = getattr(handle, "inner_test", None)
+    if inner is None:
+        yield
+        return
+
+    @functools.wraps(inner)
+    def one_example(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        checks_of(item).start_over()
+        return inner(*args, **kwargs)
+
+    @functools.wraps(inner)
+    async def one_awaited(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        checks_of(item).start_over()
+        return await inner(*args, **kwargs)
+
+    # Hypothesis lets plugins replace it: https://hypothesis.readthedocs.io, "Custom function execution". Those that run
+    # coroutines do so as well, where they find one.
+    handle.inner_test = one_awaited if inspect.iscoroutinefunction(inner) else one_example  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        handle.inner_test = inner  # type: ignore[union-attr]

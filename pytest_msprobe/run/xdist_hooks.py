@@ -26,10 +26,27 @@ from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, has_dump_arguments, options_key, read_options
 from pytest_msprobe.run.reporting import StartLine
 from pytest_msprobe.run.setups import setups_key
-from pytest_msprobe.run.worker_slots import Slots
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.captured_stderr import ExitCause
+
+
+class Slots:
+    """Hands the lowest free slot to each worker, so that a replacement takes over the dead one's card."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, str] = {}
+
+    def take(self, worker: str) -> int:
+        """Assign a worker the lowest free slot."""
+        slot = next(number for number in range(len(self._owners) + 1) if number not in self._owners)
+        self._owners[slot] = worker
+        return slot
+
+    def free(self, worker: str) -> None:
+        """Take back the slot of a worker that has ended."""
+        self._owners = {slot: owner for slot, owner in self._owners.items() if owner != worker}
+
 
 # What the controller sends to workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
@@ -236,7 +253,7 @@ def worker_count(config: pytest.Config) -> int | None:
 def _count_elsewhere(name: str, framework: str) -> int | None:
     code = (
         "import json, sys; from pytest_msprobe.devices.registry import DeviceRegistry\n"
-        "from pytest_msprobe.engine.frameworks.registry import framework_named\n"
+        "from pytest_msprobe.engine.frameworks import framework_named\n"
         "device = framework_named(sys.argv[2]).device(DeviceRegistry(), sys.argv[1])\n"
         "print(json.dumps([device.name, device.count()]))"
     )

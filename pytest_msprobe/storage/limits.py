@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from msprobe_hooks.byte_sizes import parse_size
+from msprobe_hooks.messages import parse_size
 
 #: What is kept where the user names no limits: one piece, the whole folder.
 DEFAULT_LIMITS = "1GiB,10GiB"

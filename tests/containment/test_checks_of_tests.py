@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 
 TESTS = """
 import ctypes

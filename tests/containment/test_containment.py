@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from tests.support.nightly import nightly_but
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_s
 from pytest_msprobe.containment.memory_reservation import MemoryReservation
 from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 from tests.support.forked import Forked
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.containment import process
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from tests.support.counts import FailureCounts, failure_counts
 from tests.support.dumps.dump_files import forward, tensor, write_dump
 

@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.devices.math_modes import ReducedPrecision
 from pytest_msprobe.engine.replay.calls.side import gradients_of
 from tests.corpus.fault import Kernel, Launch, Variant
 

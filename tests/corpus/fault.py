@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.devices.math_modes import ReducedPrecision
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 

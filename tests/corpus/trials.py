@@ -9,10 +9,10 @@ from pathlib import Path
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from tests.corpus.fault import Variant, VariantDevice

@@ -9,9 +9,8 @@ import torch
 
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
-from pytest_msprobe.devices.math_modes import math_modes
+from pytest_msprobe.devices.math_modes import ReducedPrecision, math_modes, read_modes, reduced_precision
 from pytest_msprobe.devices.npu import NpuDevice
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision, read_modes, reduced_precision
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
 from tests.support.requirements import require

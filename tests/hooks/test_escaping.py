@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.escaping import numbered
+from msprobe_hooks.messages import numbered
 
 # Few letters, so that names are often equal, or like another one with its number.
 NAMES = st.lists(st.text("a#23", max_size=4), max_size=12)

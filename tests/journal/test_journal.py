@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, read_journal, read_outcomes
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.journal import Entry, Header, JournalWriter, read_journal, read_outcomes
+from pytest_msprobe.results.outcomes import Breakdown, SkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult, failed_without_result
-from pytest_msprobe.results.skip_reasons import SkipReason
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.journal import Journal, read_journal
+from pytest_msprobe.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
 from tests.support.journals import HEADER, entry, make_judged, write_journal
 

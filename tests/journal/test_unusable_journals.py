@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.journal import AppendedLines, JournalWriter, read_journal
+from pytest_msprobe.journal import AppendedLines, JournalWriter, read_journal
 from tests.support.hosts.disks import files_of_at_most
 
 pytestmark = pytest.mark.slow

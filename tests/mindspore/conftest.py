@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.engine.frameworks.registry import framework_named, missing_piece
+from pytest_msprobe.engine.frameworks import framework_named, missing_piece
 from tests.support.dumps import dump_files as dumps
 from tests.support.dumps.dump_files import Json
 

@@ -10,7 +10,7 @@ import mindspore
 import pytest
 
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.errors import DeviceError
 from tests.mindspore.calls import X, record, tensor
 
@@ -129,7 +129,7 @@ def test_looking_for_an_npu_warns_of_nothing_where_a_program_has_imported_mindsp
         look="""
         import mindspore
         from pytest_msprobe.devices.registry import DeviceRegistry
-        from pytest_msprobe.engine.frameworks.registry import framework_named
+        from pytest_msprobe.engine.frameworks import framework_named
 
         framework_named("mindspore").device(DeviceRegistry(), "auto")
         """

@@ -17,12 +17,12 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.extensions.generate.module_plan import Plan, Provenance, make_plan, module_text
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from tests.mindspore.calls import X, dtype_value, every_call, record, tensor
 from tests.support.conftests import device_after_each_call

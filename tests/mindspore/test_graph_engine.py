@@ -10,9 +10,9 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
-from msprobe_hooks.extensions.mindspore.graph_dump import dump_config  # noqa: E402
-from msprobe_hooks.extensions.mindspore.graph_engine import (  # noqa: E402
+from msprobe_hooks.extensions.mindspore.graph_dump import (  # noqa: E402
     ACL_VARIABLE,
+    dump_config,
     engine_config,
     name_to_library,
     runs_graphs,

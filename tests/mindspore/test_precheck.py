@@ -12,8 +12,8 @@ from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.mindspore.calls import every_call
 from tests.mindspore.checking import check, setup_with
 from tests.support.dumps.dump_files import write_dump

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from tests.mindspore.calls import X, record, tensor
 from tests.support.conftests import device_after_each_call
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.journal.journal import Header
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.journal import Header
+from pytest_msprobe.results.outcomes import Breakdown, SkipReason
 from pytest_msprobe.results.result import DirectionResult, failed_without_result
-from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support import journals
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.reports.text import code_block, code_span, printable
 from tests.support.dumps.escapes import ESCAPES, escaping_records, shapeless
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.reports.per_card import lines
-from pytest_msprobe.reports.worst_margins import Worst, side_by_side
+from pytest_msprobe.reports.worst_margins import Worst, lines, side_by_side
 from tests.support.conftests import device_after_each_call
 from tests.support.runs import check
 

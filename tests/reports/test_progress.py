@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_msprobe.reports.progress import RunProgress, duration, long_lines, progress_lines
+from pytest_msprobe.run.progress_display import RunProgress, duration, long_lines, progress_lines
 
 
 def run(done: int, failed: int = 0) -> RunProgress:

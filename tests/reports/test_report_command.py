@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import VERSION, Header
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.journal import VERSION, Header
+from pytest_msprobe.results.outcomes import SkipReason
 from tests.support import journals
 from tests.support.hosts.disks import files_of_at_most
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.outcomes import SkipReason
 from tests.support.journals import HEADER, make_judged, skipped, write_journal
 
 MUL, ADD = "Torch.mul.0.forward", "Torch.add.0.forward"

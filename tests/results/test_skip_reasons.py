@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, SkipReason, skip_reason
+from pytest_msprobe.results.outcomes import BaseSkipReason, SkipReason, skip_reason
 
 
 class ColourSkip(BaseSkipReason):

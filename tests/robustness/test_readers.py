@@ -39,17 +39,16 @@ from pytest_msprobe.extensions.bisect.search import Fixes
 from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
 from pytest_msprobe.extensions.environment.msprobe_pack import read_pack
 from pytest_msprobe.extensions.generate.output_folder import write_files
-from pytest_msprobe.extensions.msprobe_commands.merged_workbook import read_configuration
+from pytest_msprobe.extensions.msprobe_commands.merge_results_command import read_configuration
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.modes.check.baselines.baseline_file import BaselineWriter, Header, read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
 from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.compare.judging.policy import load_policy
-from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.modes.compare.matching.name_translation import read_mapping
+from pytest_msprobe.results.outcomes import Breakdown, Skip, SkipReason
 from pytest_msprobe.results.result import failed_without_result
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from tests.robustness.budget import FILES_PER_EXAMPLE, budget, tried
 from tests.robustness.guard import nothing_leaves
 from tests.robustness.mutation import Pick, as_text, damaged, mutated, random_picks

@@ -30,14 +30,14 @@ from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
 from pytest_msprobe.extensions.environment.msprobe_pack import read_pack
 from pytest_msprobe.extensions.generate.output_folder import write_files
 from pytest_msprobe.extensions.monitor.series_names import read_anomalies
-from pytest_msprobe.extensions.msprobe_commands.merged_workbook import read_configuration, read_table
+from pytest_msprobe.extensions.msprobe_commands.merge_results_command import read_configuration, read_table
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
-from pytest_msprobe.journal.journal import AppendedLines, read_journal
+from pytest_msprobe.journal import AppendedLines, read_journal
 from pytest_msprobe.modes.check.baselines.baseline_file import read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.compare.judging.policy import load_policy
-from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
+from pytest_msprobe.modes.compare.matching.name_translation import read_mapping
 from pytest_msprobe.run.msprobe_config import read_run_ut
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 from pytest_msprobe.storage.naming import fingerprint

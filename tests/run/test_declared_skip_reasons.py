@@ -15,7 +15,7 @@ MODE = '''
 from msprobe_standards import Verdict
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
+from pytest_msprobe.results.outcomes import BaseSkipReason
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.mode import JournalFacts
 

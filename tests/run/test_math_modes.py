@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 
 Write = Callable[..., Path]
 Json = dict[str, Any]
@@ -88,7 +88,7 @@ def test_a_run_shows_the_devices_own_modes_in_header_junit_and_journal(
 
 CARD = """
     import torch
-    from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+    from pytest_msprobe.devices.math_modes import ReducedPrecision
     from pytest_msprobe.devices.sim import SimDevice
 
     class Card(SimDevice):

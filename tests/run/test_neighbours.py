@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from tests.support.dumps.dump_files import Json
 from tests.support.hosts.lost_workers import assert_one_is_lost, losing_one_of_two
 from tests.support.nightly import nightly_but

@@ -16,9 +16,8 @@ from pytest_msprobe.extensions import extensions
 from pytest_msprobe.modes.check.features import CheckFeatures
 from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 from pytest_msprobe.run.mode import ModeRegistry
-from pytest_msprobe.run.option_data import FILE, PACKAGE, Row
+from pytest_msprobe.run.option_data import COMPARE, FILE, PACKAGE, Row
 from pytest_msprobe.run.option_fields import rows
-from pytest_msprobe.run.option_groups import COMPARE
 from pytest_msprobe.session_plugin import add_modes
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from _pytest.config import default_plugins, essential_plugins
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from tests.support.dumps.dump_files import Json
 from tests.support.terminals import on_a_terminal
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 
 pytestmark = pytest.mark.slow
 

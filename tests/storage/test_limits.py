@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.byte_sizes import format_size
+from msprobe_hooks.messages import format_size
 from pytest_msprobe.storage.limits import parse_limits
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 
 _SUMMARY = re.compile(r"^\d+ (?:API record|record|call)s?: (?P<counts>.*)$", re.MULTILINE)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, Start
+from pytest_msprobe.journal import Entry, Header, JournalWriter, Start
+from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import SPREAD, DirectionResult, OutputResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 
 HEADER = Header(
     dumps={"/data/run/dump.json": "abc"},

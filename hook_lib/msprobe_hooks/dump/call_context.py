@@ -15,8 +15,8 @@ from typing import Any, Generic, Literal, TypeVar
 from msprobe_hooks.dump.names import forward_of
 from msprobe_hooks.dump.recording_paths import CONSTRUCT_FILE, STACK_FILE
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.escaping import id_name
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.messages import id_name
 from msprobe_hooks.regular_files import read_regular
 
 # A choice, deeper than any model: it bounds what a damaged construct.json costs.

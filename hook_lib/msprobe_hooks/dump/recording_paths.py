@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.escaping import id_name
+from msprobe_hooks.messages import id_name
 from msprobe_hooks.regular_files import read_regular
 
 DUMP_FILE: Final = "dump.json"

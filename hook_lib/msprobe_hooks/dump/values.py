@@ -13,7 +13,7 @@ from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.schema import MAX_DEPTH, NONFINITE_COUNTS, record_path
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.escaping import escaped_name
+from msprobe_hooks.messages import escaped_name
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

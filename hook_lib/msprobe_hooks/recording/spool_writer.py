@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.dump.writer import (
     STOP_FILE,
@@ -26,6 +25,7 @@ from msprobe_hooks.dump.writer import (
     write_error,
 )
 from msprobe_hooks.errors import RecordingError
+from msprobe_hooks.messages import format_size
 
 # A choice: the training waits meanwhile, and the steps that it waits for take seconds to be checked.
 _POLL_SECONDS = 0.2

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.byte_sizes import parse_size
 from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.messages import parse_size
 from msprobe_hooks.regular_files import read_regular
 
 _MAX_NUMBER = 1_000_000

@@ -19,11 +19,10 @@ from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.modules import prefixed
 from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
-from msprobe_hooks.torch.aten import AtenMode
 from msprobe_hooks.torch.call_mode import NewThreads, ThisThread
 from msprobe_hooks.torch.modules import ModuleHooks
 from msprobe_hooks.torch.recorder import CustomApi, TorchRecorder
-from msprobe_hooks.torch.recording_mode import RecordingMode
+from msprobe_hooks.torch.recording_mode import AtenMode, RecordingMode
 
 
 class Phases:

@@ -14,8 +14,8 @@ import torch
 from msprobe_hooks.dump.memory_layouts import Layout, contiguous_stride, format_stride
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards.verdict import Outcome
+from pytest_msprobe.devices.card import compute_something
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.health import compute_something
 from pytest_msprobe.engine.replay.annotators import ANNOTATORS
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource

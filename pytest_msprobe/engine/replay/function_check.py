@@ -25,9 +25,8 @@ from pytest_msprobe.engine.replay.own_backward import judge_by_differences
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import Breakdown, SkipReason
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, OutputResult, failed_without_result
-from pytest_msprobe.results.skip_reasons import SkipReason
 
 #: The keyword under which a module gets its parameters and buffers.
 STATE = "module_state"

@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.ops.cuts import Cut, NamedArgs, block_of, divi
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named, golden_float
 from pytest_msprobe.engine.values.pytree import map_with_paths, tensors_with_paths
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

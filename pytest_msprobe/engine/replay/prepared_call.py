@@ -41,7 +41,7 @@ from pytest_msprobe.engine.replay.trials.memory_budget import require_memory
 from pytest_msprobe.engine.replay.trials.trial import Trial, on_target
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 _AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
 

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from msprobe_hooks.dump.names import plain_dtype
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 _LOW_PRECISION_BITS = 16
 

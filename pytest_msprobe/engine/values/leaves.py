@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msprobe_hooks.dump.schema import MAX_DEPTH
-from msprobe_hooks.escaping import escaped_name
+from msprobe_hooks.messages import escaped_name
 
 # How many places may be walked: as many as these, and a few for each entry that is written. Real files share little.
 _FREE_PLACES = 10_000

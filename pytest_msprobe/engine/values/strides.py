@@ -1,7 +1,8 @@
-"""Strides of a tensor: places of its elements in memory."""
+"""Strides of a tensor: places of its elements in memory, and what fills memory between them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -95,3 +96,38 @@ def write_in_order(place: torch.Tensor, values: torch.Tensor) -> None:
     size = place.element_size()
     memory = whole_memory(place).view(torch.uint8).view(-1, size)
     memory[places_of(place)] = values.contiguous().view(-1).view(torch.uint8).view(-1, size)
+
+
+# Of larger tensors a part says well enough how large its elements are.
+_LOOKED_AT = 4096
+
+
+def filling(values: torch.Tensor, size: int) -> torch.Tensor:
+    """Return so many finite elements that differ from the values, of either sign, in their dtype.
+
+    Of whole numbers they are among the values: those may be indices, and a device that reads others may read anywhere.
+    """
+    dtype = values.dtype
+    pattern = _floats(values) if dtype.is_floating_point or dtype.is_complex else _whole_numbers(values)
+    # Torch fills few of the dtypes of 8 bits.
+    repeated = pattern.to(dtype).repeat(size // len(pattern) + 1)
+    return repeated[:size].clone()
+
+
+def _floats(values: torch.Tensor) -> torch.Tensor:
+    dtype = values.dtype
+    some = values.reshape(-1)[:_LOOKED_AT]
+    some = (torch.view_as_real(some) if dtype.is_complex else some).double().abs()
+    greatest = float(some[some.isfinite()].max()) if bool(some.isfinite().any()) else 1.0
+    most = float(torch.finfo(dtype).max)
+    # No three steps that a tensor may take over its gaps see one sign alone.
+    size = min(2 * greatest + 1.3, most / 4) if math.isfinite(greatest) else 1.3
+    return torch.tensor([size, -size, -1.5 * size], dtype=torch.float64)
+
+
+def _whole_numbers(values: torch.Tensor) -> torch.Tensor:
+    some = values.reshape(-1)[:_LOOKED_AT]
+    if values.dtype is torch.bool:
+        return torch.tensor([True, False, False])
+    low, high = (int(some.min()), int(some.max())) if some.numel() else (0, 0)
+    return torch.tensor([high, low, low + (high - low) // 2] if low != high else [high // 2])

@@ -1,8 +1,10 @@
-"""Available memory of this process, and whether what a file holds fits into it."""
+"""Memory of this process: what is available, whether what a file holds fits into it, and the return of freed pages."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from pathlib import Path
 
 from msprobe_hooks.dump.containers import MOST_GROWTH, Contained
@@ -65,3 +67,11 @@ def _cgroup_limit() -> float:
     except OSError:
         return math.inf
     return math.inf if limit == "max" else int(limit)
+
+
+def return_freed_pages() -> None:
+    """Return to the system what the allocator keeps of what was freed, which nothing else could take."""
+    # Other C libraries than glibc have no such function.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

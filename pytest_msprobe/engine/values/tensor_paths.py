@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from msprobe_hooks.dump.npy import find_file
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 def tensor_path(folder: Path, name: str) -> Path:

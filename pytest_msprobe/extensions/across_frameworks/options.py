@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.modes.compare.options import PartOptions
 from pytest_msprobe.run.shared_options import MAPPING
 
 if TYPE_CHECKING:

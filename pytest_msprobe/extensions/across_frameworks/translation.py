@@ -32,9 +32,16 @@ from pytest_msprobe.extensions.across_frameworks.value_pairing import (
     renamed_parameters,
     without_sums,
 )
-from pytest_msprobe.modes.compare.matching.data_mapping import NOTHING, MappedValues, record_of
-from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
-from pytest_msprobe.modes.compare.matching.name_translation import Name, Partners, Translation, ValuePairing
+from pytest_msprobe.modes.compare.matching.module_calls import gradient_numbers
+from pytest_msprobe.modes.compare.matching.name_translation import (
+    NOTHING,
+    MappedValues,
+    Name,
+    Partners,
+    Translation,
+    ValuePairing,
+    record_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,7 +30,7 @@ from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import CommandError, JournalError, ProgramError
 from pytest_msprobe.extensions.bisect.search import WIDER, Fixes, left_text
-from pytest_msprobe.journal.journal import AppendedLines
+from pytest_msprobe.journal import AppendedLines
 
 _OUTPUT, _ERRORS = "stdout", "stderr"
 _SHOWN = 12

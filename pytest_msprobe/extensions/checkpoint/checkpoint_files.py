@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from msprobe_hooks.escaping import numbered
 from msprobe_hooks.extensions.checkpoint.torch_weights import rounded_digests, tensor_digests
 from msprobe_hooks.extensions.checkpoint.weights_file import Digest, added, shifted
 from msprobe_hooks.json_decoding import JsonError, decode_json
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, numbered
 from msprobe_hooks.regular_files import read_regular
 from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.engine.values.leaves import TreeError, leaves

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.escaping import id_name, numbered
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, id_name, numbered
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CheckpointError
@@ -26,7 +25,7 @@ from pytest_msprobe.extensions.checkpoint.weight_differences import (
     distance,
     have_equal_bits,
 )
-from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
+from pytest_msprobe.reports.differences_page import Compared, Differences, write_differences_page
 from pytest_msprobe.reports.page_file import Results, cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, as_json, failed_without_result

@@ -103,7 +103,7 @@ class CheckpointMode:
         return reporters
 
     def _page_writer(self, config: pytest.Config) -> Callable[[Path, Results], None]:
-        from msprobe_hooks.escaping import id_name, numbered
+        from msprobe_hooks.messages import id_name, numbered
         from pytest_msprobe.extensions.checkpoint.items import write_checkpoint_page
 
         targets, (path, golden) = config.stash[_targets_key], config.stash[_golden_key]

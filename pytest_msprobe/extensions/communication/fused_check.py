@@ -16,7 +16,7 @@ from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from pytest_msprobe.extensions.communication.messages import StepCommunication
 from pytest_msprobe.extensions.communication.signature_check import Finding
 from pytest_msprobe.extensions.communication.value_check import Compared, Copies, ReadBits, compare_copies
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip
+from pytest_msprobe.results.outcomes import BaseSkipReason, Skip
 
 if TYPE_CHECKING:
     from torch import Tensor

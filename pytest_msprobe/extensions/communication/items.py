@@ -21,7 +21,7 @@ from pytest_msprobe.extensions.communication.messages import (
     unrecorded_lines,
     waits_of,
 )
-from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
+from pytest_msprobe.reports.lanes_page import LaneCall, Lanes, write_lanes_page
 from pytest_msprobe.reports.page_file import Results
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run import marks

@@ -28,8 +28,8 @@ from pytest_msprobe.extensions.communication.messages import (
 from pytest_msprobe.extensions.communication.signature_check import Finding, split_finding, structural_findings
 from pytest_msprobe.extensions.communication.value_check import Compared, compare_values, digest_of
 from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.results.outcomes import BaseSkipReason, SkipReason
 from pytest_msprobe.results.result import DirectionResult, decode_extra
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, SkipReason
 
 #: The name of this extra of a result.
 EXTRA: Final = "communication"

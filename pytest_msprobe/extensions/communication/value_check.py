@@ -16,7 +16,7 @@ from msprobe_hooks.dump.communication.jsonl import Call, Exchange
 from msprobe_hooks.dump.schema import Element, Number, TensorElement, tensors_of
 from pytest_msprobe.extensions.communication.messages import StepCommunication
 from pytest_msprobe.extensions.communication.signature_check import Finding, differing
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
+from pytest_msprobe.results.outcomes import BaseSkipReason
 
 #: By which of their recorded properties values were compared, the weakest last; ``inputs``: computed again.
 Means = Literal["inputs", "bits", "checksums", "statistics"]
@@ -99,7 +99,7 @@ def digest_of(element: TensorElement, folder: Path) -> str | None:
 
     from msprobe_standards.tensor_layouts import is_plain
     from pytest_msprobe.engine.values.tensor_files import load_tensor
-    from pytest_msprobe.results.skip_reasons import Skip
+    from pytest_msprobe.results.outcomes import Skip
 
     try:
         tensor = load_tensor(element, folder)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from msprobe_hooks.byte_sizes import format_size
+from msprobe_hooks.messages import format_size
 from pytest_msprobe.extensions.doctor.requirements import Fact, State
 
 _PROJECT = "pytest-msprobe"

@@ -22,7 +22,7 @@ from msprobe_hooks.dump.reader import Dump, open_dump
 from msprobe_hooks.json_decoding import decode_json
 from msprobe_hooks.messages import listed
 from pytest_msprobe.engine.framework_names import checked_as
-from pytest_msprobe.engine.frameworks.registry import missing_piece
+from pytest_msprobe.engine.frameworks import missing_piece
 
 #: ``absent`` is what need not be there; ``broken`` is there and cannot be used, or is asked for and missing.
 State = Literal["ok", "absent", "broken"]
@@ -94,7 +94,7 @@ def lacking_facts(path: Path) -> Iterator[Fact]:
     from pytest_msprobe.engine.replay.ops.lookup import resolve
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
     from pytest_msprobe.engine.values.dtypes import dtype_named
-    from pytest_msprobe.results.skip_reasons import Skip
+    from pytest_msprobe.results.outcomes import Skip
 
     dump, references = open_dump(path), ReferenceRegistry()
     unknown: dict[str, dict[str, None]] = {}
@@ -172,9 +172,9 @@ def mindspore_facts() -> Iterator[Fact]:
 
 def device_facts(name: str) -> Iterator[Fact]:
     """Yield each card of a kind, its switches, and whether it computes."""
-    from pytest_msprobe.devices.health import compute_something
+    from pytest_msprobe.devices.card import compute_something
     from pytest_msprobe.devices.registry import DeviceRegistry
-    from pytest_msprobe.engine.frameworks.registry import framework_named
+    from pytest_msprobe.engine.frameworks import framework_named
 
     device = DeviceRegistry().get(name)
     count = device.count()

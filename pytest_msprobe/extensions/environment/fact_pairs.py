@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from msprobe_hooks.errors import StartError
-from msprobe_hooks.escaping import numbered
 from msprobe_hooks.extensions.environment.start_file import RandomCalls, rank_files, read_started
+from msprobe_hooks.messages import numbered
 from msprobe_standards.decoding import decode_yaml
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.environment.msprobe_pack import (

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.escaping import id_name, numbered
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, id_name, numbered
 from pytest_msprobe.extensions.environment.fact_pairs import Opened, Pair
 from pytest_msprobe.extensions.environment.judging import judge_pair, value_text
 from pytest_msprobe.extensions.environment.msprobe_pack import SECTIONS
 from pytest_msprobe.extensions.environment.workbook import FILE, Ranked, write_result
-from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
+from pytest_msprobe.reports.differences_page import Compared, Differences, write_differences_page
 from pytest_msprobe.reports.page_file import Results, cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.extensions.environment.start_file import RandomCalls, TensorFact
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, escaped_name
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.extensions.environment.fact_pairs import Pair
 from pytest_msprobe.extensions.environment.launch_scripts import is_same

@@ -19,8 +19,8 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.ops.op_info import random_property
-from pytest_msprobe.engine.values.plain_tensors import SMALLEST_INPUT, SmallestInput, plain_tensor
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
+from pytest_msprobe.engine.values.tensor_text import SMALLEST_INPUT, SmallestInput, plain_tensor
 from pytest_msprobe.extensions.explore.minimal_failure import (
     Tensors,
     TimeUpError,
@@ -42,9 +42,8 @@ from pytest_msprobe.extensions.explore.value_strategies import (
     smallest_sizes,
     without_layouts,
 )
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import Breakdown, Skip, SkipReason
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # More elements than this are not drawn.
 _MOST_ELEMENTS = 2**16

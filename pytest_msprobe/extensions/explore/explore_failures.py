@@ -24,12 +24,12 @@ from pytest_msprobe.engine.replay.ops.lookup import HOMES
 from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.engine.values.tensor_repr import MOST_NUMBERS, element_text, nested_text, number_text, tensor_text
+from pytest_msprobe.engine.values.tensor_text import MOST_NUMBERS, element_text, nested_text, number_text, tensor_text
 from pytest_msprobe.extensions.explore.explore import Finding, explore, smallest_input
 from pytest_msprobe.extensions.explore.explored_tally import EXPLORED
 from pytest_msprobe.extensions.explore.options import ExploreOptions
+from pytest_msprobe.modes.check.cases.case import with_saved
 from pytest_msprobe.modes.check.cases.save import SaveFailure
-from pytest_msprobe.modes.check.cases.saved_case import with_saved
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.result import DirectionResult
 

@@ -24,8 +24,7 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.strides import lay_out
-from pytest_msprobe.results.outcomes import describe_error
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason, describe_error
 
 Layout = Literal["contiguous", "transposed", "gapped"]
 

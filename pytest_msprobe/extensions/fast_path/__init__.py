@@ -1,7 +1,7 @@
 """The fast path through pytest: items of dumps skip the hooks that have no effect on them, and are made when asked for.
 
 It takes effect where no other plugin needs more; the ini setting ``msprobe_fast_path`` (default: true) turns it off.
-It uses a few private names of pytest, and is off, with a warning, where pytest lacks one (``private_names``). Which
+It uses a few private names of pytest, and is off, with a warning, where pytest lacks one (``switch``). Which
 records ``-k``, ``--lf`` and ``FILE::NAME`` leave out is known before items are made (``preselection``). It writes no
 file.
 
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Add the setting, to runs of every mode."""
     from pytest_msprobe.extensions.fast_path.switch import FastPathOptions
-    from pytest_msprobe.run.option_groups import HOW
+    from pytest_msprobe.run.option_data import HOW
 
     registry.add_options(FastPathOptions, HOW)
 
 
 def pytest_msprobe_session(config: pytest.Config) -> None:
     """Register the plugins of the fast path."""
-    from pytest_msprobe.extensions.fast_path.fast_hooks import SessionHooks, register
-    from pytest_msprobe.extensions.fast_path.switch import read_setting
+    from pytest_msprobe.extensions.fast_path.switch import SessionHooks, read_setting, register
 
     read_setting(config)
     register(config)

@@ -22,7 +22,7 @@ import pytest
 from _pytest.runner import call_and_report
 
 from pytest_msprobe.extensions.fast_path.left_out_hooks import HookSubset, has_external_impls
-from pytest_msprobe.run.deferred_item import FastItem
+from pytest_msprobe.run.item_bases import FastItem
 
 # The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
 _PHASES = (

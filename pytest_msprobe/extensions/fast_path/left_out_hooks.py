@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.run.deferred_item import FastItem
+from pytest_msprobe.run.item_bases import FastItem
 
 
 class HookSubset:

@@ -1,14 +1,42 @@
-"""``msprobe_fast_path``: whether judged items take the fast path through pytest or pytest's own."""
+"""``msprobe_fast_path``: whether judged items take the fast path, and the private names of pytest that it needs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 
 import pytest
 
-from pytest_msprobe.extensions.fast_path.private_names import PRIVATE_NAMES, missing_names
-from pytest_msprobe.run.deferred_item import fast_path_key
+from pytest_msprobe.run.item_bases import fast_path_key, preselect_key
 from pytest_msprobe.run.option_fields import read_fields, setting
+
+#: Each as ``module:name`` or ``module:class.attribute``; only instances may have the attribute.
+PRIVATE_NAMES = (
+    "_pytest.logging:LoggingPlugin.formatter",
+    "_pytest.main:FSHookProxy.remove_mods",
+    "_pytest.mark.structures:NodeKeywords._markers",
+    "_pytest.runner:call_and_report",
+    "_pytest.skipping:pytest_runtest_call",
+    "_pytest.terminal:TerminalReporter.pytest_collectreport",
+)
+#: What pytest's own plugins are registered as. A user may turn any of them off.
+PLUGIN_NAMES = ("logging-plugin", "terminalreporter")
+
+
+def missing_names(names: Iterable[str]) -> list[str]:
+    """Return those of the names that the installed pytest lacks."""
+    return [name for name in names if not _exists(name)]
+
+
+def _exists(name: str) -> bool:
+    module, _, path = name.partition(":")
+    owner, _, attribute = path.partition(".")
+    try:
+        owned = getattr(import_module(module), owner)
+    except (ImportError, AttributeError):
+        return False
+    return not attribute or hasattr(owned, attribute) or attribute in owned.__init__.__code__.co_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +62,33 @@ def read_setting(config: pytest.Config) -> None:
         text = f"msprobe_fast_path is off: pytest {pytest.__version__} lacks {', '.join(missing)}"
         config.issue_config_time_warning(pytest.PytestConfigWarning(text), stacklevel=2)
     config.stash[fast_path_key] = is_wanted and not missing
+
+
+class SessionHooks:
+    """Work of a session for the fast path, whether it is on or not."""
+
+    def pytest_collection_modifyitems(self, session: pytest.Session) -> None:
+        """Count what ``-k`` has left out before items were made."""
+        from pytest_msprobe.extensions.fast_path.preselection import report_preselection
+
+        report_preselection(session)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
+        from pytest_msprobe.run.item_bases import forget_hooks
+
+        forget_hooks(session.config)
+
+
+def register(config: pytest.Config) -> None:
+    """Register the plugins of the fast path, where it is on."""
+    if config.stash[fast_path_key]:
+        # Modules that import private names of pytest, which are there.
+        from pytest_msprobe.extensions.fast_path.fast_protocol import FastProtocol
+        from pytest_msprobe.extensions.fast_path.left_out_hooks import register_log_capture
+        from pytest_msprobe.extensions.fast_path.preselection import preselect
+        from pytest_msprobe.run.reporting import attach_start
+
+        config.stash[preselect_key] = preselect
+        register_log_capture(config)
+        config.pluginmanager.register(FastProtocol(config, attach_start), "msprobe-fast-protocol")

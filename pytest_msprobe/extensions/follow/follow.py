@@ -13,16 +13,56 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from msprobe_hooks.dump.recording_paths import DUMP_FILE
 from msprobe_hooks.dump.writer import STOP_FILE, read_dropped, step_name
-from msprobe_hooks.escaping import escaped_name
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, escaped_name
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import FolderError, OptionError, ProgramError
 from pytest_msprobe.extensions.follow.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder, new_file
-from pytest_msprobe.extensions.follow.journal import StepsJournal
-from pytest_msprobe.journal.journal import Journal, read_journal
+from pytest_msprobe.journal import Journal, JournalWriter, MoreDumps, read_header, read_journal
 from pytest_msprobe.reports.summary import in_words
+
+
+class StepsJournal:
+    """Takes over the journals of steps. Raises JournalError for a file that is no such journal, or in use.
+
+    With ``refuses_links`` a link in its place is no such file.
+    """
+
+    def __init__(self, path: Path, *, refuses_links: bool = False) -> None:
+        self.path = path
+        self._refuses_links = refuses_links
+        self._writer: JournalWriter | None = None
+        if path.exists() and path.stat().st_size:
+            read_header(path)
+
+    def add(self, step: Journal, folder: Path) -> None:
+        """Append the results of one step, whose dump will lie in ``folder``.
+
+        The header is that of the first step, without its dump: its dumps are added as they come. Raises
+        JournalError where the steps before were judged by other settings.
+        """
+        dump = folder.absolute() / DUMP_FILE
+        if self._writer is None:
+            self._writer = JournalWriter(
+                self.path, msgspec.structs.replace(step.header, dumps={}), refuses_links=self._refuses_links
+            )
+        self._writer.write(MoreDumps({str(dump): digest for digest in step.header.dumps.values()}))
+        for start in step.starts:
+            self._writer.write(start)
+        root = Path(step.header.root)
+        file = dump.relative_to(root) if dump.is_relative_to(root) else dump
+        for entry in step.entries.values():
+            name = entry.id.partition("::")[2]
+            self._writer.write(msgspec.structs.replace(entry, id=f"{file.as_posix()}::{name}"))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+
 
 # pytest's status where its options choose nothing of a step.
 _NOTHING_CHOSEN = 5

@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from msprobe_hooks.byte_sizes import parse_size
+from msprobe_hooks.messages import parse_size
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.follow.folder import FailedLimits
 from pytest_msprobe.extensions.follow.follow import Request, follow

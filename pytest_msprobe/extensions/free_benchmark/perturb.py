@@ -18,8 +18,8 @@ from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.extensions.free_benchmark.perturb_table import InconsistentOutput, Perturbed, with_perturbed
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 from pytest_msprobe.results.result import ACCURACY, DirectionResult
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # From the same seed, other numbers are drawn in another dtype or elsewhere.
 _CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")

@@ -13,7 +13,7 @@ import pytest
 
 from msprobe_hooks.dump.recording_paths import dump_at, step_rank
 from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, HEADER, row
-from pytest_msprobe.journal.journal import Journal
+from pytest_msprobe.journal import Journal
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import DirectionResult, decode_extra

@@ -13,7 +13,7 @@ from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_hooks.messages import counted, listed
 from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.framework_names import MINDTORCH
-from pytest_msprobe.engine.frameworks.registry import missing_piece
+from pytest_msprobe.engine.frameworks import missing_piece
 from pytest_msprobe.errors import CommandError, KeywordError
 from pytest_msprobe.extensions.generate.inputs import (
     Failures,

@@ -15,11 +15,11 @@ from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.engine.replay.call import Call, read_call
-from pytest_msprobe.engine.values.plain_tensors import SmallestInput, smallest_input_of, tensor_of
+from pytest_msprobe.engine.values.tensor_text import SmallestInput, smallest_input_of, tensor_of
 from pytest_msprobe.errors import CaseError, JournalError
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.storage.limits import TensorFileError
 from pytest_msprobe.storage.naming import fingerprint
 from pytest_msprobe.storage.tensors import read_tensor

@@ -17,7 +17,7 @@ from pytest_msprobe.extensions.mindspore.framework import function_named, functi
 from pytest_msprobe.extensions.mindspore.jit_functions import mindspore_dtype
 from pytest_msprobe.extensions.mindspore.primitives.calls import class_of
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 # Where it is not installed, pytest shows this line.
 _IMPORT = "import mindspore  # pip install 'pytest-msprobe[mindspore]'"

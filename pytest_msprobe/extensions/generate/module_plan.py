@@ -21,7 +21,7 @@ from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.engine.values.tensor_repr import MOST_NUMBERS, tensor_text
+from pytest_msprobe.engine.values.tensor_text import MOST_NUMBERS, tensor_text
 from pytest_msprobe.extensions.generate.call_source import Language, language_of, spell_call
 from pytest_msprobe.extensions.generate.inputs import SeenInput
 from pytest_msprobe.extensions.generate.output_folder import Content
@@ -39,7 +39,7 @@ from pytest_msprobe.extensions.generate.source_format import (
     string,
 )
 from pytest_msprobe.modes.check.layout_choice import LayoutChooser
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 FOLDER = "tensors"
 

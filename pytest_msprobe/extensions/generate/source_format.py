@@ -19,7 +19,7 @@ import torch
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.ops.lookup import HOMES, npu_operator, resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 WIDTH = 120
 _INDENT = "    "

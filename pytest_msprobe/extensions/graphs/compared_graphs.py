@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.recording_paths import by_stage
 from msprobe_hooks.dump.values import PlacedValue
+from pytest_msprobe.extensions.graphs.graph_folder import VisOptions, data_folder, open_graphs, places_of
 from pytest_msprobe.extensions.graphs.nodes import (
     INDEX,
     build_graph,
@@ -18,7 +19,7 @@ from pytest_msprobe.extensions.graphs.nodes import (
     pair_nodes,
     require_modules,
 )
-from pytest_msprobe.extensions.graphs.vis.communication import (
+from pytest_msprobe.extensions.graphs.vis_database import (
     Conversations,
     Database,
     Facts,
@@ -30,7 +31,6 @@ from pytest_msprobe.extensions.graphs.vis.communication import (
     recorded_items,
     split,
 )
-from pytest_msprobe.extensions.graphs.vis.graph_folder import VisOptions, data_folder, open_graphs, places_of
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row

@@ -157,8 +157,8 @@ def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> l
 
 
 def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from pytest_msprobe.extensions.graphs.vis.communication import Manner
-    from pytest_msprobe.extensions.graphs.vis.graph_folder import draw_single, open_graphs, places_of, require_free
+    from pytest_msprobe.extensions.graphs.graph_folder import draw_single, open_graphs, places_of, require_free
+    from pytest_msprobe.extensions.graphs.vis_database import Manner
     from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 
     require_free(folder)
@@ -173,7 +173,7 @@ def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path
 
 def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
     from pytest_msprobe.extensions.graphs.compared_graphs import write_graphs
-    from pytest_msprobe.extensions.graphs.vis.graph_folder import VisOptions, require_free
+    from pytest_msprobe.extensions.graphs.graph_folder import VisOptions, require_free
 
     require_free(folder)
     vis = VisOptions(folder, arguments.format, arguments.complete_stack)

@@ -25,7 +25,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 )
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, build_graph, pair_nodes
-from pytest_msprobe.reports.pages.write_page import page_number, write_page
+from pytest_msprobe.reports.pages import page_number, write_page
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair

@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Add the setting, to runs of every mode."""
     from pytest_msprobe.extensions.hosts.options import HostOptions
-    from pytest_msprobe.run.option_groups import DEVICES
+    from pytest_msprobe.run.option_data import DEVICES
 
     registry.add_options(HostOptions, DEVICES)
 

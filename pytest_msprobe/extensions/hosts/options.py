@@ -13,7 +13,7 @@ _DEFAULT, _BYTES = "20GiB", 20 << 30
 
 
 def _size(config: pytest.Config, name: str, text: str) -> int:
-    from msprobe_hooks.byte_sizes import parse_size
+    from msprobe_hooks.messages import parse_size
 
     size = parse_size(text)
     if size is None:

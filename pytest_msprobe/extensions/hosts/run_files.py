@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.byte_sizes import format_size
+from msprobe_hooks.messages import format_size
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.extensions.hosts.bootstrap import CHUNK
 from pytest_msprobe.storage.naming import fingerprint

@@ -18,7 +18,7 @@ from pytest_msprobe.extensions.inference.options import InferenceOptions
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
-from pytest_msprobe.reports.pages.write_page import page_number
+from pytest_msprobe.reports.pages import page_number
 from pytest_msprobe.reports.summary import write_section
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import as_json

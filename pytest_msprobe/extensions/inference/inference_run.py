@@ -17,8 +17,8 @@ from pytest_msprobe.extensions.inference.options import MATCH, InferenceOptions,
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls, Row, encode
+from pytest_msprobe.results.outcomes import BaseSkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import MODEL_CONFIG

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.modes.compare.options import PartOptions
 from pytest_msprobe.run.option_fields import existing_file, number, one_of, option, output_file, setting, shared
 from pytest_msprobe.run.shared_options import JSON, MODEL_CONFIG
 

@@ -14,7 +14,7 @@ from msprobe_hooks.dump.tokens import PassTokens
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import listed
 from pytest_msprobe.modes.compare.measure.load import load
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

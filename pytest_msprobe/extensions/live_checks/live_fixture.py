@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.fixtures.subtest_failures import fail_subtests
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import rerun_test_command
 from pytest_msprobe.run.setups import setups_key
-from pytest_msprobe.run.test_checks import checks_of
+from pytest_msprobe.run.test_checks import checks_of, fail_subtests
 from pytest_msprobe.run.usage_errors import fail_on_user_error
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.messages import counted
-from pytest_msprobe.journal.journal import Journal
+from pytest_msprobe.journal import Journal
 from pytest_msprobe.reports.check_page.rows import AboutRun
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from msprobe_hooks.byte_sizes import parse_size
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.messages import parse_size
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording.config import Settings, settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.validators import one_of
-from pytest_msprobe.engine.frameworks.registry import missing_piece
+from pytest_msprobe.engine.frameworks import missing_piece
 from pytest_msprobe.storage.limits import DEFAULT_LIMITS, SaveOptions, parse_limits
 
 # A choice: calls that are alike mostly fail alike; more of them cost more of the training's time.

@@ -33,12 +33,12 @@ from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.framework_names import MINDSPORE
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.side import may_work_in_place
 from pytest_msprobe.engine.replay.ops.lookup import operations
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.live_checks.budget import Budget
 from pytest_msprobe.extensions.live_checks.judge import JUDGED_DEVICES, Findings, Judge, NamedPolicy
@@ -46,7 +46,7 @@ from pytest_msprobe.extensions.live_checks.observed_call import on_cpu, one_at_a
 from pytest_msprobe.extensions.live_checks.options import LiveOptions
 from pytest_msprobe.extensions.live_checks.recorder import KeptElements, LiveRecorder
 from pytest_msprobe.extensions.live_checks.scheduling import Selection, signature
-from pytest_msprobe.journal.journal import Header, JournalWriter
+from pytest_msprobe.journal import Header, JournalWriter
 from pytest_msprobe.reports.github import first_of_several
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import DirectionResult

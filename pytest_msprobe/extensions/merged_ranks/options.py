@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.modes.compare.options import PartOptions
 from pytest_msprobe.run.option_fields import option
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
-    from pytest_msprobe.engine.frameworks.registry import FrameworkRegistry
+    from pytest_msprobe.engine.frameworks import FrameworkRegistry
     from pytest_msprobe.modes.check.dump_checks import DumpCheckRegistry
 
 

@@ -1,4 +1,4 @@
-"""MindSpore as a framework of the engine, and the functions that records of MindSpore name."""
+"""MindSpore and MindTorch as frameworks of the engine, and the functions that records of them name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.math_modes import environment_modes
-from pytest_msprobe.devices.reduced_precision import reduced_precision
+from pytest_msprobe.devices.math_modes import environment_modes, reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
@@ -32,10 +31,10 @@ from pytest_msprobe.extensions.mindspore.functional import DEFINITIONS
 from pytest_msprobe.extensions.mindspore.jit_functions import as_tuples, bridged
 from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu, has_ascend
 from pytest_msprobe.extensions.mindspore.primitives import calls as primitives
-from pytest_msprobe.extensions.mindspore.runtime import use
+from pytest_msprobe.extensions.mindspore.runtime import load_mindtorch, use
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type
 from pytest_msprobe.extensions.mindspore.translation import in_torch_terms as translated
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 # Where torch keeps what a type of MindSpore record names, the likeliest place first.
 _TORCH_TYPES = {
@@ -273,3 +272,46 @@ class MindSporeFramework:
     ) -> Functions:
         """Return MindSpore's function as target and torch's function of the same meaning as golden."""
         return functions_of(call, references, function)
+
+
+# Where it keeps what a type of record names.
+_HOMES = {"Torch": "", "Functional": "nn.functional.", "Tensor": "Tensor."}
+
+
+class MindTorchFramework(MindSporeFramework):
+    """MindTorch on the devices of MindSpore. Raises DeviceError where it cannot be imported."""
+
+    name = "mindtorch"
+
+    def __init__(self) -> None:
+        try:
+            self._torch = load_mindtorch()
+        except Exception as error:
+            raise DeviceError(f"MindTorch cannot be imported: {error}") from error
+
+    def in_torch_terms(self, call: Call) -> Call:
+        """Return the call with torch's dtypes; its name is torch's."""
+        return translated(call, None)
+
+    def functions(
+        self, call: Call, references: ReferenceRegistry, device: Any, function: Callable[..., Any] | None
+    ) -> Functions:
+        """Return MindTorch's function, of what PyTorch counts among its operations on tensors, and PyTorch's."""
+        name, foreign = call.name, foreign_type(call)
+        if foreign:
+            raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign} in a dump of mindtorch")
+        golden = resolve(name, references)
+        target = function or self._named(name.type, name.api)
+        if target is None:
+            raise Skip(MindSporeSkip.MISSING_API, f"MindTorch's {name.qualified_api}")
+        return Functions(bridged(target, in_place=works_in_place(name.api)), as_recorded(golden, call))
+
+    def _named(self, type_: str, api: str) -> Callable[..., Any] | None:
+        home = _HOMES.get(type_)
+        if home is None:
+            return None
+        try:
+            attribute = operator.attrgetter(f"{home}{api}")(self._torch)
+        except AttributeError:
+            return None
+        return attribute if callable(attribute) else operator.attrgetter(api)

@@ -31,7 +31,7 @@ from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_tensors, tensors_with_paths
 from pytest_msprobe.extensions.mindspore.runtime import unlogged
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 # What MindSpore says where a device has no kernel for an operation, or not for these dtypes.
 _NO_KERNEL = re.compile(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import mindspore_dtype_name
 from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH
-from pytest_msprobe.engine.frameworks.registry import FrameworkEntry, FrameworkRegistry, TableForm
-from pytest_msprobe.extensions.mindspore.mindtorch_discovery import find_mindtorch, put_pytorch_first
+from pytest_msprobe.engine.frameworks import FrameworkEntry, FrameworkRegistry, TableForm
+from pytest_msprobe.extensions.mindspore.runtime import find_mindtorch, put_pytorch_first
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.framework import Framework
@@ -51,7 +51,7 @@ def _open_mindtorch() -> Framework:
     from pytest_msprobe.extensions.mindspore.runtime import start
 
     start()
-    from pytest_msprobe.extensions.mindspore.mindtorch_framework import MindTorchFramework
+    from pytest_msprobe.extensions.mindspore.framework import MindTorchFramework
 
     return MindTorchFramework()
 

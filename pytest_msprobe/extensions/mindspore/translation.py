@@ -21,7 +21,7 @@ from msprobe_hooks.dump.schema import (
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
+from pytest_msprobe.results.outcomes import BaseSkipReason
 
 _NEVER: Iterator[bool] = repeat(False)
 _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.escaping import id_name, numbered
+from msprobe_hooks.messages import id_name, numbered
 from pytest_msprobe.extensions.monitor.options import monitor_key
 from pytest_msprobe.extensions.monitor.replicas import Replicas
 from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of, item_name, write_anomalies

@@ -25,7 +25,7 @@ from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.errors import RulesError
+from pytest_msprobe.errors import RulesError, unknown
 from pytest_msprobe.extensions.monitor.replicas import Replicas
 from pytest_msprobe.extensions.monitor.series_names import (
     Alarm,
@@ -39,7 +39,6 @@ from pytest_msprobe.extensions.monitor.series_names import (
     story,
     with_spread,
 )
-from pytest_msprobe.messages import unknown
 from pytest_msprobe.results.result import DirectionResult
 
 _GRADIENTS = ("grad_reduced", "grad_unreduced")

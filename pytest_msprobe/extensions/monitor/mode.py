@@ -10,9 +10,7 @@ import pytest
 
 from pytest_msprobe.errors import OptionError, RulesError
 from pytest_msprobe.extensions.monitor import options as monitor_options
-from pytest_msprobe.extensions.monitor.options import MONITOR, monitor_key
-from pytest_msprobe.extensions.monitor.page import options as page_options
-from pytest_msprobe.extensions.monitor.page.options import PageOptions
+from pytest_msprobe.extensions.monitor.options import MONITOR, PageOptions, monitor_key
 from pytest_msprobe.run.collection import make_folder
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
@@ -45,7 +43,7 @@ class MonitorMode:
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read them."""
         config.stash[monitor_key] = monitor_options.read_options(config)
-        config.stash[_page_key] = page_options.read_options(config)
+        config.stash[_page_key] = monitor_options.read_page_options(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents each rank: the first of its folder."""
@@ -124,7 +122,7 @@ class MonitorMode:
         }
         page = config.stash[_page_key]
         if page is not None:
-            from pytest_msprobe.extensions.monitor.page.reporter import MonitorPage
+            from pytest_msprobe.extensions.monitor.page import MonitorPage
 
             judged = [(run, judges[path]) for path, run in runs.items()]
             title = ", ".join(text.partition("::")[0] for text in config.stash[options_key].dumps)

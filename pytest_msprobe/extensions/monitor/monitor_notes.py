@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from pytest_msprobe.journal.journal import Journal
+from pytest_msprobe.journal import Journal
 from pytest_msprobe.reports.check_page.rows import AboutRun
 
 

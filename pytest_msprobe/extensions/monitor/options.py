@@ -1,4 +1,4 @@
-"""Options of ``--msprobe-monitor``."""
+"""Options of ``--msprobe-monitor`` and of its page."""
 
 from __future__ import annotations
 
@@ -8,10 +8,41 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import no_effect
-from pytest_msprobe.extensions.monitor.page.options import PageOptions
 from pytest_msprobe.run.mode import DeclaredMode
-from pytest_msprobe.run.option_fields import as_path, one_of, option, read_fields, setting, shared
+from pytest_msprobe.run.option_fields import (
+    as_path,
+    one_of,
+    option,
+    output_file,
+    read_fields,
+    refuse_without,
+    setting,
+    shared,
+)
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """The page's file, and shell patterns of the tensors and modules whose series it keeps step by step."""
+
+    path: Path | None = shared(HTML, read=output_file)
+    exact: tuple[str, ...] = setting(
+        "msprobe_html_exact",
+        "series that the page of a long monitored run keeps step by step, such as 'layers.0.*' (default: the minimum "
+        "and maximum of several steps)",
+        kind="args",
+    )
+
+
+def read_page_options(config: pytest.Config) -> PageOptions | None:
+    """Return what was asked for, None where no page was. Raises OptionError."""
+    options = read_fields(config, PageOptions)
+    if options.path is None:
+        refuse_without(config, PageOptions, f"{HTML} FILE")
+        return None
+    return options
+
 
 #: As msprobe_hooks.extensions.monitor.rules has it, which loads numpy: not every start of pytest should.
 DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")

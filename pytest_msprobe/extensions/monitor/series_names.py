@@ -33,8 +33,8 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.results.outcomes import BaseSkipReason
 from pytest_msprobe.results.result import SPREAD, DirectionResult, Spread, decode_extra
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 _OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")

@@ -15,15 +15,14 @@ from msprobe_hooks.regular_files import open_regular
 from msprobe_standards import Metrics, Policy, Standard, built_in_policies, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import BaselineError, JournalError
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, made_on, read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.baselines.recorded_result import baseline_metrics, recorded_output, torch_dtype
 from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow, record_row
 from pytest_msprobe.reports.summary import Summary
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import BaseSkipReason, Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, as_missing_baseline, decided, to_plain
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.run.options import BY_API, Level
 
 _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip"}

@@ -37,7 +37,7 @@ def _rule(entry: Any, where: str) -> tuple[str, IgnoreRule]:
         raise RulesError(f"not a rule; expected the keys {', '.join(_RULE_KEYS)}", file=where)
     for key in entry:
         if key not in _RULE_KEYS:
-            from pytest_msprobe.messages import unknown
+            from pytest_msprobe.errors import unknown
 
             raise RulesError(unknown("key", key, _RULE_KEYS), file=where)
     name = entry.get("api_name")

@@ -42,10 +42,10 @@ from pytest_msprobe.extensions.overflow.nonfinite_origins import (
     place_lines,
 )
 from pytest_msprobe.extensions.overflow.options import overflow_key
-from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
+from pytest_msprobe.reports.lanes_page import LaneCall, Lanes, write_lanes_page
 from pytest_msprobe.reports.page_file import Results
+from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 from pytest_msprobe.run.collection import dump_of_id
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.rerun_command import display_path

@@ -11,8 +11,8 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.results.outcomes import BaseSkipReason, Skip, SkipReason
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip, SkipReason
 
 _STANDARD = "overflow"
 

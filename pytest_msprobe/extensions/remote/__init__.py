@@ -6,7 +6,7 @@ It adds no option and writes no file.
 
 Take it out by deleting this folder and tests/extensions/remote; ``remote:`` is an unknown device then.
 
-Importing its modules loads msgspec and torch.
+Importing its modules loads msgspec, torch and yaml.
 """
 
 from __future__ import annotations

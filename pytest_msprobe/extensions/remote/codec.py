@@ -25,7 +25,7 @@ from pytest_msprobe.extensions.remote.messages import (
     Size,
     TensorForm,
 )
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 class FormError(ValueError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.devices.math_modes import ReducedPrecision
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.link import START_SECONDS, Link, Spec, parse_spec

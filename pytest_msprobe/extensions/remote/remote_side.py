@@ -30,8 +30,7 @@ from pytest_msprobe.extensions.remote.messages import (
     TensorForm,
     Unlike,
 )
-from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skip_reasons import Skip, skip_reason
+from pytest_msprobe.results.outcomes import Breakdown, Skip, skip_reason
 
 # What may come back though the records hold less.
 _ALWAYS_POSSIBLE = 64 * 2**20

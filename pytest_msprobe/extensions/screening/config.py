@@ -14,7 +14,7 @@ from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from msprobe_standards.exemption import Excused
 from pytest_msprobe.devices.math_modes import full_precision
-from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
+from pytest_msprobe.extensions.screening.options import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import (
     TILE,
     Matrix,

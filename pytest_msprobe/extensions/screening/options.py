@@ -7,12 +7,49 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
+from pytest_msprobe.results.result import decode_extra
 from pytest_msprobe.run.option_fields import number, option, read_fields
 
 if TYPE_CHECKING:
     import pytest
 
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+
+#: Under this name a result has them.
+SCREENED = "screened"
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenedOutput:
+    """An output of a ``record`` that was cleared: the worst ``residual`` as a share of its limit, and what it is of.
+
+    ``sampled`` of ``numel`` elements were computed exactly. ``operations`` is what the exact check would have computed.
+    """
+
+    record: str
+    path: str
+    residual: float
+    kind: str
+    sampled: int
+    numel: int
+    operations: int
+
+    @property
+    def in_words(self) -> str:
+        """Return what was seen."""
+        return (
+            f"residuals at most {self.residual:.2g} of their limit ({self.kind}), "
+            f"{self.sampled} of {self.numel} elements computed exactly"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.record} {self.path}: {self.in_words}"
+
+
+def screened_of(extras: Mapping[str, Any]) -> list[ScreenedOutput]:
+    """Return what the extras of a result say of screening; nothing of a record that was checked exactly."""
+    return decode_extra(extras, SCREENED, list[ScreenedOutput]) or []
+
 
 _GIGA = 1e9
 
@@ -96,8 +133,6 @@ class ScreenedTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        from pytest_msprobe.extensions.screening.screened_output import screened_of
-
         outputs = screened_of(extras)
         self._count += bool(outputs)
         self._operations += sum(output.operations for output in outputs)

@@ -33,7 +33,7 @@ from pytest_msprobe.extensions.screening.attention_sketches import (
     summed,
 )
 from pytest_msprobe.extensions.screening.config import Limits, Residual, ScreenedPass, benchmark_of, is_result
-from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
+from pytest_msprobe.extensions.screening.options import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import TILE
 from pytest_msprobe.results.result import OutputResult
 

@@ -33,11 +33,11 @@ from pytest_msprobe.engine.values.pytree import map_with_paths
 from pytest_msprobe.extensions.screening.attention_sketches import Attention, attention_of
 from pytest_msprobe.extensions.screening.config import ScreenedPass, examine, is_result, is_screenable, screening
 from pytest_msprobe.extensions.screening.convolution import Convolution, Structure, convolution_of, structure_of
+from pytest_msprobe.extensions.screening.options import SCREENED, ScreenedOutput
 from pytest_msprobe.extensions.screening.screen_attention import cleared_attention
-from pytest_msprobe.extensions.screening.screened_output import SCREENED, ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import Product, blocks
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.prepared_call import DirectionCheck

@@ -12,7 +12,7 @@ import msgspec
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.rows import Outcome
 from pytest_msprobe.reports.github import map_lines
-from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.reports.pages import write_page
 from pytest_msprobe.reports.text import aligned, clipped, one_line
 from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NO_ELEMENT, NOT_FINITE, ErrorMap
 from pytest_msprobe.results.result import as_json

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, unknown
 from pytest_msprobe.extensions.transformations.entries import Entry, ListedNames
 from pytest_msprobe.extensions.transformations.step import (
     ALL_KEPT,
@@ -27,7 +27,6 @@ from pytest_msprobe.extensions.transformations.step import (
     integer,
     integers,
 )
-from pytest_msprobe.messages import unknown
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.modes.compare.options import PartOptions
 from pytest_msprobe.run.option_fields import existing_file, option
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ def read(options: CompareOptions, config: pytest.Config | None) -> Transformatio
     Raises OptionError that names file, line, problem and remedy.
     """
     from pytest_msprobe.errors import OptionError
-    from pytest_msprobe.extensions.transformations.transform_file import read_transformations
-    from pytest_msprobe.extensions.transformations.transformations import Transformations, TransformRegistry
+    from pytest_msprobe.extensions.transformations.transformations import (
+        Transformations,
+        TransformRegistry,
+        read_transformations,
+    )
 
     file, registry = options.part(TransformOptions).transform, TransformRegistry()
     if config is not None:

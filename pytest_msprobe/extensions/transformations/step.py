@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import require_regular
 from pytest_msprobe.engine.import_torch import import_torch
-from pytest_msprobe.errors import OptionError
-from pytest_msprobe.messages import not_one_of, unknown
+from pytest_msprobe.errors import OptionError, not_one_of, unknown
 
 if TYPE_CHECKING:
     import torch

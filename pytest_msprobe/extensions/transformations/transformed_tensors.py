@@ -16,7 +16,7 @@ from pytest_msprobe.extensions.transformations.entries import Entry, Transformed
 from pytest_msprobe.extensions.transformations.step import ALL_KEPT, StepError
 from pytest_msprobe.modes.compare.measure.histogram import error_histogram
 from pytest_msprobe.modes.compare.measure.load import load, measure_pair, plain_pair
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

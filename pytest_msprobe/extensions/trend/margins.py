@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
 
-from pytest_msprobe.journal.journal import Journal
+from pytest_msprobe.journal import Journal
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.text import aligned, clipped, printable
 from pytest_msprobe.reports.worst_margins import Worst, is_worse, worst_by_api

@@ -23,8 +23,8 @@ from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.modes.check.tallies import Compiled, with_compiled
 from pytest_msprobe.reports.text import clipped
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, InputStatistics, with_called_at, with_inputs
-from pytest_msprobe.results.skip_reasons import Skip
 
 # What a journal keeps of a record is bounded, whatever its call is like.
 _MOST_INPUTS, _MOST_FRAMES, _FRAME_LENGTH = 16, 20, 300

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_msprobe.extensions import register
-from pytest_msprobe.run.option_data import Row, add_rows
-from pytest_msprobe.run.option_groups import HOW
+from pytest_msprobe.run.option_data import HOW, Row, add_rows
 
 if TYPE_CHECKING:
     import pytest

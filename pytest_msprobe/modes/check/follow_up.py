@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.outcomes import SkipReason
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.names import Direction

@@ -38,11 +38,11 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         steps.append(ReportLeftToCpu())
     # What these find is a failure to be saved like any other.
     if check.repeat is not None:
-        from pytest_msprobe.modes.check.reruns.repeat import Repeat
+        from pytest_msprobe.modes.check.reruns import Repeat
 
         steps.append(Repeat(check.repeat))
     if check.batch_invariant:
-        from pytest_msprobe.modes.check.reruns.batch_invariant import BatchInvariant
+        from pytest_msprobe.modes.check.reruns import BatchInvariant
 
         steps.append(BatchInvariant())
     steps += filter(None, (feature.follow_up(options) for feature in check.features))

@@ -11,11 +11,9 @@ import msgspec
 import pytest
 
 from msprobe_hooks.dump.recording_paths import home_of
-from pytest_msprobe.reports.check_page.html import write_verdicts_page
+from pytest_msprobe.reports.check_page import write_verdicts_page
 from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
-from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, brief, read_earlier_runs
-from pytest_msprobe.reports.history.item_histories import ItemHistories
-from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
+from pytest_msprobe.reports.history import EarlierRuns, ItemHistories, ItemKey, brief, dump_places, read_earlier_runs
 from pytest_msprobe.reports.junit_properties import card_of_properties
 from pytest_msprobe.reports.markdown import labels_key
 from pytest_msprobe.reports.page_file import PageFile

@@ -26,11 +26,10 @@ from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
 from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
 from pytest_msprobe.modes.check.layout_choice import LAYOUTS, LayoutChooser
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import Breakdown, Skip, SkipReason
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, failed_without_result, left_open_of
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
-from pytest_msprobe.run.deferred_item import preselect
 from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.item_bases import preselect
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
 from pytest_msprobe.storage.naming import fingerprint

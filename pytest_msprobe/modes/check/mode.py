@@ -11,18 +11,18 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.engine.framework_names import PYTORCH, checked_as
-from pytest_msprobe.engine.frameworks.registry import frameworks, missing_piece
+from pytest_msprobe.engine.frameworks import frameworks, missing_piece
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
-from pytest_msprobe.modes.check.cases.saved_case import SavedTally
+from pytest_msprobe.modes.check.cases.case import SavedTally
 from pytest_msprobe.modes.check.dump_checks import dump_checks
 from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
-from pytest_msprobe.modes.check.reruns.rerun_results import BatchInvarianceTally, RepeatsTally
+from pytest_msprobe.modes.check.rerun_results import BatchInvarianceTally, RepeatsTally
 from pytest_msprobe.modes.check.tallies import (
     CompiledTally,
     LeftOpenTally,
@@ -31,8 +31,8 @@ from pytest_msprobe.modes.check.tallies import (
     UnusedTensorsTally,
 )
 from pytest_msprobe.reports.csv import CsvReport
-from pytest_msprobe.reports.per_card import CardsReport
 from pytest_msprobe.reports.summary import Summary, Tally
+from pytest_msprobe.reports.worst_margins import CardsReport
 from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.header import empty_line, files_in_one_line, kinds_of
 from pytest_msprobe.run.mode import JournalFacts

@@ -13,6 +13,7 @@ from pytest_msprobe.errors import DeviceError, OptionError, no_effect
 from pytest_msprobe.modes.check.features import FeatureOptions, features_of
 from pytest_msprobe.run.mode import DeclaredMode, modes_of
 from pytest_msprobe.run.msprobe_config import run_ut
+from pytest_msprobe.run.option_data import HOW, RESULTS
 from pytest_msprobe.run.option_fields import (
     as_path,
     is_passed,
@@ -23,7 +24,6 @@ from pytest_msprobe.run.option_fields import (
     read_field,
     setting,
 )
-from pytest_msprobe.run.option_groups import HOW, RESULTS
 from pytest_msprobe.run.options import devices_key
 from pytest_msprobe.run.shared_options import HTML, html_file
 

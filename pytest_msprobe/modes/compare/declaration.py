@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pytest_msprobe.modes.compare.options import CompareOptions
-from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.modes.compare.options import CompareOptions, PartOptions
 from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, XLSX
 

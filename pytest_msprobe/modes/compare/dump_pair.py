@@ -22,10 +22,9 @@ from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_requi
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
-from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
+from pytest_msprobe.modes.compare.matching import match_records
 from pytest_msprobe.modes.compare.matching.matches import Match, Matching, api_of
-from pytest_msprobe.modes.compare.matching.matching import match_records
-from pytest_msprobe.modes.compare.matching.name_translation import Translation
+from pytest_msprobe.modes.compare.matching.name_translation import MappedValues, Translation
 from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode

@@ -18,10 +18,10 @@ from pytest_msprobe.modes.compare.judging.unread_values import row_notes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, compared_key, encode
 from pytest_msprobe.reports.junit_properties import verdict_properties
 from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.results.outcomes import BaseSkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult
-from pytest_msprobe.results.skip_reasons import BaseSkipReason
-from pytest_msprobe.run.deferred_item import preselect
 from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.item_bases import preselect
 
 if TYPE_CHECKING:
     import pytest

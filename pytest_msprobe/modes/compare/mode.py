@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.journal.journal import DIVIDED_DUMPS
+from pytest_msprobe.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.modes.compare.options import compare_key
@@ -75,8 +75,7 @@ class CompareMode:
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
         """Return the dumps of the shard below a folder, of merged ranks only the first, as of a kind of its own."""
-        from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
-        from pytest_msprobe.modes.compare.runs import runs_of
+        from pytest_msprobe.modes.compare.runs import dumps_of_shard, runs_of
 
         dumps = runs_of(folder, config.stash[compare_key].target_layout)
         if _kind_of(config, folder) is not None:
@@ -187,7 +186,7 @@ class CompareMode:
             files |= {f"transformation {path}": path for path in registered.transformations.files}
             settings |= registered.transformations.settings()
         if config.stash[options_key].shard is not None:
-            from pytest_msprobe.modes.compare.run_shards import digest_of_runs
+            from pytest_msprobe.modes.compare.runs import digest_of_runs
 
             partners = config.stash[_partners_key]
             settings[DIVIDED_DUMPS] = digest_of_runs([*partners, *partners.values()])
@@ -209,7 +208,7 @@ class CompareMode:
 
 def _all_targets(config: pytest.Config, dumps: Iterable[Path]) -> list[Path]:
     """Return the target's dumps of all shards. Raises OptionError where a single dump is to be divided."""
-    from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
+    from pytest_msprobe.modes.compare.runs import dumps_of_shard
 
     options = config.stash[options_key]
     assert options.shard is not None

@@ -12,8 +12,7 @@ from msprobe_hooks.dump.recording_paths import StepRank, home_of, stages_of
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
-from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
-from pytest_msprobe.modes.compare.matching.name_translation import Translation
+from pytest_msprobe.modes.compare.matching.name_translation import Translation, read_mapping, require_known
 from pytest_msprobe.modes.compare.matching.reordering import named_calls
 from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 from pytest_msprobe.modes.compare.runs import Runs, open_run, place_of_run, runs_of

@@ -9,14 +9,39 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from pytest_msprobe.modes.compare.part_options import PartOptions
 from pytest_msprobe.run import option_fields
 from pytest_msprobe.run.option_fields import existing, existing_file, read_fields, setting, shared
 from pytest_msprobe.run.shared_options import GOLDEN, MAPPING, golden_path, html_file, xlsx_folder
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from pytest_msprobe.modes.compare.runs import Layout
     from pytest_msprobe.yaml_with_lines import Section
+
+
+class PartOptions:
+    """Options of a part; a subclass is a frozen dataclass whose fields are declared as `run.option_fields` has them."""
+
+    __slots__ = ()
+
+    @property
+    def of_calls(self) -> str:
+        """Return the first option that was passed and says how calls are matched; empty where none was."""
+        return ""
+
+    def words(self) -> list[str]:
+        """Return the command-line words that ask for the same."""
+        return option_fields.words(self)
+
+    def settings(self) -> Mapping[str, str]:
+        """Return what two runs must share for one to go on with the other's journal."""
+        return option_fields.settings(self)
+
+    def with_mappings(self, sections: Mapping[str, list[Section | None]]) -> Self:
+        """Return the options with what mapping files have of their kinds."""
+        return self
+
 
 Part = TypeVar("Part", bound=PartOptions)
 

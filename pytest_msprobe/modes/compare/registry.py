@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.matching.name_translation import Translation
     from pytest_msprobe.modes.compare.measure.compared_sides import TensorTransformations
-    from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.part_options import PartOptions
+    from pytest_msprobe.modes.compare.options import CompareOptions, PartOptions
     from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
     from pytest_msprobe.modes.compare.runs import Layout, Runs
     from pytest_msprobe.run.item import DumpItem

@@ -1,14 +1,17 @@
-"""Runs by the dumps that they go by: one dump each, or that of the first rank where a layout merges several."""
+"""Runs by the dumps that they go by: one each, or that of the first rank where a layout merges several; and shards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from msprobe_hooks.dump.reader import Dump, open_dump
 from msprobe_hooks.dump.recording_paths import StepRank, find_dumps, step_rank
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.shard_option import Shard
 
 
 class Layout(Protocol):
@@ -71,3 +74,22 @@ def place_of_run(path: Path, layout: Layout | None) -> StepRank:
 def ranks_of(path: Path, layout: Layout | None) -> Sequence[Path]:
     """Return all dumps that a run is read from."""
     return [path] if layout is None else layout.ranks_of(path)
+
+
+def dumps_of_shard(dumps: Sequence[Path], shard: Shard, folder: Path) -> list[Path]:
+    """Return every n-th dump: ranks of one pipeline stage have equal work and follow each other.
+
+    Raises OptionError where there are fewer dumps than shards.
+    """
+    if len(dumps) < shard.total:
+        raise OptionError(
+            f"--msprobe-shard {shard}: a comparison is divided by steps and ranks, and {folder} has {len(dumps)}",
+            remedy=f"use at most {len(dumps)} shards" if len(dumps) > 1 else "remove --msprobe-shard",
+        )
+    return list(dumps[shard.number - 1 :: shard.total])
+
+
+def digest_of_runs(dumps: Iterable[Path]) -> str:
+    """Return what differs where other dumps are compared: a digest of their paths and sizes."""
+    lines = (f"{path} {path.stat().st_size}\n" for path in dumps)
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:16]

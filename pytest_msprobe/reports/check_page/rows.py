@@ -12,8 +12,8 @@ import msgspec
 
 from pytest_msprobe.reports.failed_apis import api_and_direction
 from pytest_msprobe.reports.github import described
-from pytest_msprobe.reports.history.item_key import NO_KEY, ItemKey
-from pytest_msprobe.reports.pages.write_page import page_number
+from pytest_msprobe.reports.history import NO_KEY, ItemKey
+from pytest_msprobe.reports.pages import page_number
 from pytest_msprobe.reports.text import clipped
 from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.result import (

@@ -15,8 +15,7 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject, Tar
 from pytest_msprobe.engine.replay.prepared_call import LaunchingTrial, trial_on
 from pytest_msprobe.engine.replay.strategies import StrategyRegistry
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Breakdown, Skip, SkipReason
 
 
 class Card(Accelerator):

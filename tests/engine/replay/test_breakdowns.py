@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from pytest_msprobe.engine.replay.trials import trial
-from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.outcomes import Breakdown, SkipReason
 
 
 def x(*shape: int) -> torch.Tensor:

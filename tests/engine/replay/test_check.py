@@ -12,9 +12,9 @@ from msprobe_standards import Policy
 from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import CallResult
 
 

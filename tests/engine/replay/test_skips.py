@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.outcomes import SkipReason
 
 
 def test_a_number_that_no_dtype_holds_is_what_the_cpu_rejects(recorder: Any, check: Any) -> None:

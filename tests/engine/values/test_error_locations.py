@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_standards import measure
-from pytest_msprobe.engine.values.block_grid import MOST_BLOCKS, fold
-from pytest_msprobe.engine.values.error_locations import error_map
+from pytest_msprobe.engine.values.error_locations import MOST_BLOCKS, error_map, fold
 from pytest_msprobe.engine.values.tolerance import Allowance, errors
 from pytest_msprobe.reports.github import map_lines
 from pytest_msprobe.results.error_map import LEVELS, LIMIT_RANK, NO_ELEMENT, NOT_FINITE, ErrorMap, level_of

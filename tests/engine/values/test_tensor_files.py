@@ -13,7 +13,7 @@ import torch
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 VALUES = torch.arange(6.0).view(2, 3)
 

@@ -13,7 +13,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import LayerMapping, match_layers, read_layers
 from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
 from pytest_msprobe.extensions.across_frameworks.translation import Mappings, translation
-from pytest_msprobe.modes.compare.matching.matching import match_records
+from pytest_msprobe.modes.compare.matching import match_records
 from tests.support.dumps.dump_files import Json, write_dump
 
 CALL: Json = {"input_args": [], "input_kwargs": {}, "output": []}

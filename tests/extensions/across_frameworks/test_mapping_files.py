@@ -12,7 +12,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.across_frameworks.cell_mapping import read_cells
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import read_layers
 from pytest_msprobe.extensions.across_frameworks.value_pairing import built_in, read_apis, table
-from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
+from pytest_msprobe.modes.compare.matching.name_translation import read_mapping
 
 DATA = Path(__file__).parents[2] / "data" / "across_frameworks"
 PAIR = "ms_api: Mint.sub, pt_api: Torch.rsub"

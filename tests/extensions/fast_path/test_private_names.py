@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.extensions import fast_path as fast
-from pytest_msprobe.extensions.fast_path.private_names import PLUGIN_NAMES, PRIVATE_NAMES, missing_names
-from pytest_msprobe.run import deferred_item
+from pytest_msprobe.extensions.fast_path.switch import PLUGIN_NAMES, PRIVATE_NAMES, missing_names
+from pytest_msprobe.run import item_bases
 
-SOURCES = [*sorted(Path(fast.__file__).parent.glob("*.py")), Path(deferred_item.__file__)]
+SOURCES = [*sorted(Path(fast.__file__).parent.glob("*.py")), Path(item_bases.__file__)]
 MODULES = {name.partition(":")[0] for name in PRIVATE_NAMES}
 NAMES = {re.split("[:.]", name)[-1] for name in PRIVATE_NAMES}
 #: What the package asks for by name that is no part of pytest, or documented.
@@ -59,7 +59,7 @@ def test_a_module_uses_no_private_name_that_is_not_in_the_list(path: Path) -> No
 
 @pytest.mark.parametrize("name", PRIVATE_NAMES)
 def test_every_name_in_the_list_is_used(name: str) -> None:
-    sources = [path.read_text() for path in SOURCES if path.stem != "private_names"]
+    sources = [path.read_text() for path in SOURCES if path.stem != "switch"]
     used = {each for source in sources for each in private_names(source)}
     assert used & {name, name.partition(":")[0], re.split("[:.]", name)[-1]}
 

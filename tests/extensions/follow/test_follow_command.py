@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from tests.support.dumps.dump_files import SOFTMAX, write_dump
 
 FAULTY_DEVICE = Path(__file__).parents[3] / "examples" / "faulty_device" / "conftest.py"

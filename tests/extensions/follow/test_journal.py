@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.extensions.follow.journal import StepsJournal
-from pytest_msprobe.journal.journal import Header, Journal, read_journal, read_outcomes
+from pytest_msprobe.extensions.follow.follow import StepsJournal
+from pytest_msprobe.journal import Header, Journal, read_journal, read_outcomes
 from tests.support.journals import HEADER, START, entry, make_judged
 
 

@@ -9,7 +9,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.extensions.generate.source_format import function_of
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 REFERENCES = ReferenceRegistry()
 

@@ -9,8 +9,8 @@ import pytest
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.engine.frameworks.registry import missing_piece
-from pytest_msprobe.journal.journal import Entry, Header, JournalWriter
+from pytest_msprobe.engine.frameworks import missing_piece
+from pytest_msprobe.journal import Entry, Header, JournalWriter
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.naming import fingerprint
 

@@ -7,7 +7,7 @@ import pytest
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.generate.inputs import read_failures
-from pytest_msprobe.journal.journal import Entry, Header, JournalWriter
+from pytest_msprobe.journal import Entry, Header, JournalWriter
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.naming import fingerprint
 

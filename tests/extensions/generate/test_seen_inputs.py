@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.engine.values.plain_tensors import PlainTensor, plain_tensor, tensor_of
+from pytest_msprobe.engine.values.tensor_text import PlainTensor, plain_tensor, tensor_of
 from tests.support.conftests import device_after_each_call
 from tests.support.dumps.dump_files import Json
 

@@ -16,7 +16,7 @@ import pytest_msprobe
 from msprobe_hooks import ConfigError
 from pytest_msprobe import PtdbgDispatch
 from pytest_msprobe.errors import FolderError
-from pytest_msprobe.extensions.live_checks.dispatch.ptdbg import measure
+from pytest_msprobe.extensions.live_checks.ptdbg_dispatch import measure
 from tests.support.dumps.faulty_calls import ChangedKernel
 from tests.support.hosts.disks import files_of_at_most
 

@@ -16,7 +16,7 @@ from msprobe_hooks import ConfigError
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.live_checks.judge import may_consume_rng
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.modes.check.cases.case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
 from tests.support.browser.pages import page_data

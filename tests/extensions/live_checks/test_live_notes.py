@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, LeftOut
+from pytest_msprobe.journal import Entry, Header, JournalWriter, LeftOut
 from tests.support.browser.chromium import click, open_browser, texts
 from tests.support.browser.pages import page_data
 from tests.support.journals import make_judged

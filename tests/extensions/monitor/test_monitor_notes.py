@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import Entry, Header
+from pytest_msprobe.journal import Entry, Header
 from tests.support.browser.pages import page_data
 from tests.support.journals import make_judged, write_journal
 

@@ -8,8 +8,8 @@ import pytest
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import Entry, JournalWriter
-from pytest_msprobe.journal.journal import Header as JournalHeader
+from pytest_msprobe.journal import Entry, JournalWriter
+from pytest_msprobe.journal import Header as JournalHeader
 from pytest_msprobe.modes.check.baselines.baseline_file import BaselineWriter, Header
 from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
 from pytest_msprobe.reports.csv import METRIC_COLUMNS

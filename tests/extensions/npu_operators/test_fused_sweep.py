@@ -12,7 +12,7 @@ from torch import Tensor
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.outcomes import SkipReason
 from tests.support.dumps.recorder import Recorder, element
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

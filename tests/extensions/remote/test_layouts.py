@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from msprobe_standards import Policy
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 
 #: Programs, each with the API whose tensors do not lie one after the other.

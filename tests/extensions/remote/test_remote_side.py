@@ -15,7 +15,6 @@ from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.check import Replay
@@ -23,11 +22,11 @@ from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
-from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, SkipReason
+from pytest_msprobe.results.outcomes import BaseSkipReason, Breakdown, SkipReason
 from tests.support.conftests import device_after_each_call
 from tests.support.dumps.dump_files import forward, tensor, value
 from tests.support.hosts.elsewhere import process_elsewhere

@@ -21,7 +21,7 @@ from pytest_msprobe.extensions.remote.messages import (
     Size,
     TensorForm,
 )
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 DTYPES = [
     torch.float64, torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs import large_tensors
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.extensions.screening.screen_trial import rows_of
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from tests.corpus.correct_devices import CORRECT_DEVICES

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials import trial, zero_copy_inputs
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.extensions.screening.screened_output import screened_of
+from pytest_msprobe.engine.torch_framework import TorchFramework
+from pytest_msprobe.extensions.screening.options import screened_of
 from tests.support.dumps.recorder import Recorder
 from tests.support.replays.devices import Altered, Faulty
 from tests.support.replays.screening import (

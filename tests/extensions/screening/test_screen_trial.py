@@ -17,7 +17,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.extensions.screening import screen_trial
 from pytest_msprobe.extensions.screening.config import SCREENED_DTYPES
-from pytest_msprobe.extensions.screening.screened_output import screened_of
+from pytest_msprobe.extensions.screening.options import screened_of
 from tests.support.dumps.recorder import Recorder
 from tests.support.replays.devices import Altered, Faulty
 from tests.support.replays.screening import (

@@ -10,11 +10,11 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.extensions.screening.screened_output import screened_of
+from pytest_msprobe.extensions.screening.options import screened_of
 from tests.support.replays.devices import Faulty
 
 

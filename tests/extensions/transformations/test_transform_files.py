@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.transformations.transform_file import STEPS, read_transformations
-from pytest_msprobe.extensions.transformations.transformations import Transformations
+from pytest_msprobe.extensions.transformations.transformations import STEPS, Transformations, read_transformations
 
 ENTRY = "- match: Module.*.output.0\n  side: golden\n  steps:\n"
 

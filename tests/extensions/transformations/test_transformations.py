@@ -12,7 +12,7 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe import compare_dumps
-from pytest_msprobe.extensions.transformations.transform_file import read_transformations
+from pytest_msprobe.extensions.transformations.transformations import read_transformations
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.rows import ComparedCall

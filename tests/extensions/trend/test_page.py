@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.extensions.trend.margins import make_trend
-from pytest_msprobe.extensions.trend.trend_files import write_trend_page
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.extensions.trend.trend_report import write_trend_page
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
 from tests.support.browser.chromium import click, open_browser, texts
 from tests.support.journals import make_judged, with_spread, write_journal

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.extensions.trend.margins import MOST_MOVED, series_trends
-from pytest_msprobe.journal.journal import Journal, read_journal
+from pytest_msprobe.journal import Journal, read_journal
 from tests.support.dumps.watched import norm, write_norms
 from tests.support.journals import entry, make_judged, with_spread, write_journal
 

@@ -14,11 +14,10 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.extensions.trend.margins import ApiTrend, make_trend
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import Breakdown, SkipReason
 from pytest_msprobe.results.result import failed_without_result
-from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support import journals
 
 MUL = "Torch.mul.0.forward"

@@ -21,7 +21,7 @@ from msprobe_hooks.recording.config import read_config
 from msprobe_hooks.torch.tensor_files import ContainerFiles
 from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 from tests.support.dumps.every_dtype import DTYPES, bits, some
 
 

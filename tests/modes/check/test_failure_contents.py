@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.results.result import called_at, inputs_of
 from tests.support.dumps import dump_files as dumps
 

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.schema import tensors_of
 from msprobe_hooks.record import record
 from pytest_msprobe.engine.replay.call import read_call
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.modes.check.layout_choice import LayoutChooser
 
 PRODUCT = "Torch.matmul.0.forward"

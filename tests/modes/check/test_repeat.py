@@ -12,7 +12,7 @@ import pytest
 import safetensors.torch  # noqa: F401 - for the reason that torch is loaded in conftest.py
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from tests.support.dumps.dump_files import three_calls
 from tests.support.runs import Checked
 

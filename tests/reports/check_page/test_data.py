@@ -10,8 +10,8 @@ import pytest
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.reports.check_page.rows import CheckedRecord, Details, Rows, deciding_metric
+from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.browser.pages import page_data, words_of
 from tests.support.journals import make_judged, skipped, write_journal
 

@@ -23,7 +23,7 @@ DEVICE = "npu:3 <img src=x onerror=alert(1)>"
 
 def _night(folder: Path, day: int, margins: dict[str, float], device: str = DEVICE) -> Path:
     """Write a journal and the page next to it."""
-    from pytest_msprobe.journal.journal import JournalWriter
+    from pytest_msprobe.journal import JournalWriter
 
     path = folder / f"javascript:alert({day}).jsonl"
     writer = JournalWriter(path, msgspec.structs.replace(HEADER, began=f"2026-11-{day:02}T03:00:00+00:00"))

@@ -14,11 +14,11 @@ import torch
 
 from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.tolerance import Allowance
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
-from pytest_msprobe.reports.check_page.html import write_page_of_journals
+from pytest_msprobe.reports.check_page import write_page_of_journals
+from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult, InputStatistics, with_called_at, with_inputs
-from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.browser.chromium import click, open_browser, set_width, texts, until
 from tests.support.journals import make_judged, skipped, write_journal
 
@@ -289,7 +289,7 @@ def test_several_runs_are_shown_next_to_each_other(driver: Any, tmp_path: Path) 
 
 
 def test_a_hundred_thousand_records_fit_into_twenty_mebibytes(driver: Any, tmp_path: Path) -> None:
-    from pytest_msprobe.reports.check_page.html import write_verdicts_page
+    from pytest_msprobe.reports.check_page import write_verdicts_page
     from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
 
     rows, worst = Rows(), _worst()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
+from pytest_msprobe.reports.differences_page import Compared, Differences, write_differences_page
 from tests.support.browser.chromium import click, texts
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

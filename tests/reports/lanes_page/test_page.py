@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
+from pytest_msprobe.reports.lanes_page import LaneCall, Lanes, write_lanes_page
 from tests.support.browser.chromium import click, set_width, texts, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.reports.pages import write_page
 from tests.support.browser.chromium import click, open_browser, set_system_theme, set_width, texts, until
 from tests.support.browser.page_checks import serious_violations, wider_than_the_window
 from tests.support.browser.serving import served

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from pytest_msprobe.reports.pages.write_page import page_of_journal, relative_address, write_page
+from pytest_msprobe.reports.pages import page_of_journal, relative_address, write_page
 from pytest_msprobe.storage.atomic_write import atomic_write
 from tests.support.browser.pages import page_data
 

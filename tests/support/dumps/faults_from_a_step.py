@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.extensions.live_checks.judge import Judge, NamedPolicy
 from pytest_msprobe.extensions.live_checks.scheduling import Selection
 from pytest_msprobe.extensions.live_checks.session import LiveChecks, judged_live

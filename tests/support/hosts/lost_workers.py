@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal import read_journal
 
 # The first worker takes its Python along at its first item, and the second one waits for that.
 LOSING = """

@@ -8,10 +8,10 @@ import msgspec
 
 from msprobe_hooks.dump.reader import Dump
 from msprobe_standards import Policy
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.extensions.explore.explore import Exploration, explore
 from pytest_msprobe.extensions.explore.options import ExploreOptions
 

@@ -8,11 +8,11 @@ from typing import Any
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
+from pytest_msprobe.extensions.screening.options import screened_of
 from pytest_msprobe.extensions.screening.screen_trial import cleared
-from pytest_msprobe.extensions.screening.screened_output import screened_of
 
 
 def directions_cleared(replay: Replay) -> list[Direction]:

@@ -28,11 +28,23 @@ TASKS = ("free_benchmark",)
 def open_task(
     task: str | None, config: Keys, arguments: Keys, model: Model | None, framework: Framework
 ) -> Session | None:
-    """Return what makes calls again where the task is ``free_benchmark``."""
+    """Return what makes calls again where the task is ``free_benchmark``.
+
+    Raises ConfigError for what cannot be done with MindSpore.
+    """
     if task not in TASKS:
         return None
-    from msprobe_hooks.extensions.free_benchmark.config import benchmark_settings
-    from msprobe_hooks.extensions.free_benchmark.factory import open_benchmark
+    from msprobe_hooks.extensions.free_benchmark.config import as_for_mindspore, benchmark_settings
 
     overrides = {key: arguments[key] for key in ("dump_path", "level", "step", "exclude")}
-    return open_benchmark(*benchmark_settings(config, **overrides), model, framework)
+    settings, benchmark = benchmark_settings(config, **overrides)
+    if framework == "mindspore":
+        settings, benchmark = as_for_mindspore(settings, benchmark)
+        from msprobe_hooks.extensions.free_benchmark.mindspore_recorder import MindSporeBenchmarkRecorder
+        from msprobe_hooks.extensions.mindspore.session import MindSporeSession
+
+        return MindSporeSession(settings, model, MindSporeBenchmarkRecorder(settings, benchmark))
+    from msprobe_hooks.extensions.free_benchmark.torch_recorder import TorchBenchmarkRecorder
+    from msprobe_hooks.torch.session import TorchSession
+
+    return TorchSession(settings, model, TorchBenchmarkRecorder(settings, benchmark))

@@ -34,8 +34,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
     if framework != "mindspore" or settings.task in OVERFLOW_TASKS:
         return None
-    from msprobe_hooks.extensions.mindspore.mindtorch import MindTorchSession, mindtorch
-    from msprobe_hooks.extensions.mindspore.session import MindSporeSession
+    from msprobe_hooks.extensions.mindspore.session import MindSporeSession, MindTorchSession, mindtorch
 
     torch = mindtorch()
     return MindSporeSession(settings, model) if torch is None else MindTorchSession(settings, torch, model)

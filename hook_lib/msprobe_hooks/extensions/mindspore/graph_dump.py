@@ -3,6 +3,10 @@
 MindSpore reads ``MINDSPORE_DUMP_CONFIG`` when the process compiles its first graph, and never again: what is set later
 is without effect, and what is dumped is dumped until the process ends. The file's keys are documented under "Using Dump
 in the Graph Mode" of MindSpore's tutorials; its name is msprobe's.
+
+At ``jit_level`` O2 Ascend's graph engine (GE) runs graphs as a whole, and has a configuration of its own. Its file and
+variable are those that msprobe 1.2.2 writes (``kernel_graph_dump.py``). Never run: there is no such engine without
+CANN.
 """
 
 from __future__ import annotations
@@ -12,21 +16,54 @@ import logging
 import os
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 import mindspore
 from mindspore.common import api
-from mindspore.common.api import _pynative_executor
+from mindspore.common.api import _pynative_executor, context
 
 from msprobe_hooks.dump.recording_paths import find_iterations, graph_folders
 from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder, write_error
 from msprobe_hooks.errors import ConfigError, RecordingError
-from msprobe_hooks.extensions.mindspore import graph_engine
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.summary import Summary
+
+ENGINE_FILE: Final = "kernel_graph_dump.json"
+ACL_VARIABLE: Final = "MS_ACL_DUMP_CFG_PATH"
+
+_LEVEL = "jit_level"
+_WHOLE_GRAPHS = "O2"
+# In msprobe's order.
+_KEYS = "dump_mode path net_name iteration saved_data input_output kernels support_device".split()
+
+
+def runs_graphs(device_target: str) -> bool:
+    """Return whether the program asks for it; first-generation cards, which do so unasked, are not detected."""
+    level = context.get_jit_config().get(_LEVEL) or mindspore.get_context(_LEVEL)
+    return device_target == "Ascend" and level == _WHOLE_GRAPHS
+
+
+def engine_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return MindSpore's configuration for a recording as the engine reads it."""
+    common = config["common_dump_settings"]
+    return {"common_dump_settings": {key: common[key] for key in _KEYS} | {"op_debug_mode": 0, "file_format": "npy"}}
+
+
+def name_to_library(path: str, config: Mapping[str, Any]) -> None:
+    """Name the configuration to ACL, where all kernels are dumped: those of a list MindSpore itself chooses."""
+    if config["common_dump_settings"]["dump_mode"] == 0:
+        os.environ[ACL_VARIABLE] = path
+    else:
+        forget()
+
+
+def forget() -> None:
+    """Name no configuration to ACL."""
+    os.environ.pop(ACL_VARIABLE, None)
+
 
 VARIABLE: Final = "MINDSPORE_DUMP_CONFIG"
 CONFIG_FILE: Final = "kernel_kbyk_dump.json"
@@ -114,13 +151,13 @@ class GraphDump:
             raise former_dump(former.parent)
         if self._settings.task == "statistics" and target == "CPU":
             _log.warning("MindSpore computes no statistics of a graph on a CPU: whole tensors are written instead")
-        if graph_engine.runs_graphs(target):
-            config = graph_engine.engine_config(config)
-            path = _written(folder / graph_engine.CONFIG_FILE, config)
-            graph_engine.name_to_library(str(path), config)
+        if runs_graphs(target):
+            config = engine_config(config)
+            path = _written(folder / ENGINE_FILE, config)
+            name_to_library(str(path), config)
         else:
             path = _written(folder / CONFIG_FILE, config)
-            graph_engine.forget()
+            forget()
         os.environ[VARIABLE] = str(path)
         self._began = time.monotonic()
 
@@ -141,7 +178,7 @@ class GraphDump:
         if not _has_compiled():
             # Nor did MindSpore read the variable.
             del os.environ[VARIABLE]
-            graph_engine.forget()
+            forget()
         self._began = None
 
 

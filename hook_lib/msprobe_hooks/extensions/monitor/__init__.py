@@ -36,8 +36,13 @@ def open_probe(task: str | None, config: Keys, arguments: Keys, framework: Frame
     """Return what writes gradients where the task is ``grad_probe``."""
     if task not in TASKS:
         return None
-    from msprobe_hooks.extensions.monitor.grad_probe.factory import open_probe
     from msprobe_hooks.extensions.monitor.grad_probe.probe import probe_settings
 
-    overrides = {key: arguments[key] for key in ("dump_path", "step")}
-    return open_probe(probe_settings(config, **overrides), framework)
+    settings = probe_settings(config, **{key: arguments[key] for key in ("dump_path", "step")})
+    if framework == "mindspore":
+        from msprobe_hooks.extensions.monitor.grad_probe.mindspore_probe import MindSporeGradientProbe
+
+        return MindSporeGradientProbe(settings)
+    from msprobe_hooks.extensions.monitor.grad_probe.torch_statistics import TorchGradientProbe
+
+    return TorchGradientProbe(settings)

@@ -17,7 +17,7 @@ from msprobe_standards.exemption import credibly_decided
 from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics
 from msprobe_standards.sensitivity import ExcusedBySensitivity
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_precision
+from pytest_msprobe.devices.math_modes import ReducedPrecision, reduced_precision
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.blockwise.streamed_output import Part, ScaleOf, StreamedOutput
 from pytest_msprobe.engine.replay.call import Call
@@ -31,8 +31,8 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import admit_whole, recorded_bytes
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.system_memory import free_bytes
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skip_reasons import Skip
 
 Select = Callable[[Any], Standard]
 

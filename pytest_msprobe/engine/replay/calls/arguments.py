@@ -36,7 +36,7 @@ from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 

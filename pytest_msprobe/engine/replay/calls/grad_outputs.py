@@ -12,7 +12,7 @@ from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, tensors_of
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 def grad_outputs(

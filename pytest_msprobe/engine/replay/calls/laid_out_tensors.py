@@ -11,9 +11,9 @@ import torch
 
 from msprobe_hooks.dump.memory_layouts import Layout, span
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.engine.values.memory_filling import filling
 from pytest_msprobe.engine.values.strides import (
     ALIGNMENT,
+    filling,
     kept_offset,
     memory_size,
     outside,

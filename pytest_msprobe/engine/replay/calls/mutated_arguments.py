@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import surroundings
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.values.strides import around, has_gaps, memory_size, overlaps, whole_memory
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps, whole_memory
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.engine.values.system_memory import return_freed_pages
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 Gradients = dict[str, "torch.Tensor | None"]
 

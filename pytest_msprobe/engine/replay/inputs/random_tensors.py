@@ -24,7 +24,7 @@ from pytest_msprobe.engine.replay.inputs.recorded_statistics import (
 )
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 _INT64 = torch.iinfo(torch.int64)
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)

@@ -56,8 +56,8 @@ from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.engine.values.strides import whole_memory
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _GRADIENTS_OF_INPUT = frozenset({"grad.args.0", "grad.kwargs.input", "grad.kwargs.self"})
 # In narrower formats devices keep float32: a rounding of each step would soon leave nothing of what is added.

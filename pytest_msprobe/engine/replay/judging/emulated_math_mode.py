@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_msprobe.devices.reduced_precision import OPERAND_BITS, ReducedPrecision
+from pytest_msprobe.devices.math_modes import OPERAND_BITS, ReducedPrecision
 
 _ATEN = torch.ops.aten
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pytest_msprobe.engine.replay.calls.arguments import CheckError
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skip_reasons import Skip
 
 _RANDOM = "random"
 

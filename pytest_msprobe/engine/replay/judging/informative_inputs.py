@@ -20,7 +20,7 @@ from pytest_msprobe.engine.replay.calls.side import Gradients
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 # So many elements, taken from all over a tensor, mostly show that it needs no look at all of them.
 _SAMPLE = 32

@@ -11,7 +11,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Metrics, Standard, Verdict, judge, measure
-from pytest_msprobe.devices.reduced_precision import MODE_WORDS, OPERAND_BITS, ReducedPrecision, reduced_precision
+from pytest_msprobe.devices.math_modes import MODE_WORDS, OPERAND_BITS, ReducedPrecision, reduced_precision
 from pytest_msprobe.engine.replay.calls.golden import baseline_side
 from pytest_msprobe.engine.replay.calls.side import Side
 from pytest_msprobe.engine.replay.judging.emulated_math_mode import RoundedProducts

@@ -30,9 +30,8 @@ from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.engine.values.tolerance import Allowance, mean_magnitude
 from pytest_msprobe.results.error_map import ErrorMap
-from pytest_msprobe.results.outcomes import Breakdown, describe_error
+from pytest_msprobe.results.outcomes import Breakdown, Skip, SkipReason, describe_error
 from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, failed_without_result
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # A map takes some 5 kB of a journal; a call may have hundreds of outputs.
 _MOST_MAPS = 4

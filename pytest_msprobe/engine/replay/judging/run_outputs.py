@@ -22,8 +22,8 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recor
 from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_roundoff
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import DirectionResult, OutputResult
-from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
     import torch

@@ -24,7 +24,7 @@ from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.ops.op_info import TABLE
 from pytest_msprobe.engine.replay.ops.traits import Home
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 # What torch_npu takes from the library ATB without saying so in the name; the others are its own.
 _OF_ATB = frozenset({"_npu_flash_attention", "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_rotary_embedding"})

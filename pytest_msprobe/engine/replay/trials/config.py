@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.math_modes import MathMode
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Framework

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable
 
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
+from pytest_msprobe.devices.card import free_on_card
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.memory import free_on_card
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.trials.zero_copy_inputs import shared_bytes
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
-from pytest_msprobe.engine.values.system_memory import free_bytes
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.engine.values.system_memory import free_bytes, return_freed_pages
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 # Of an element in float64.
 _GOLDEN_BYTES = 8

@@ -13,8 +13,8 @@ from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import OutputResult, as_missing_baseline
-from pytest_msprobe.results.skip_reasons import Skip
 
 
 class RemoteBaseline:

@@ -26,8 +26,7 @@ from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for
 from pytest_msprobe.engine.values.error_kinds import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.results.outcomes import describe_error
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason, describe_error
 
 _Result = TypeVar("_Result")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pytest_msprobe.extensions.mindspore.kernels.forward import MASKS
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import KernelCall, gradient
-from pytest_msprobe.extensions.mindspore.primitives import layout, normalization
+from pytest_msprobe.extensions.mindspore.primitives import layers, layout
 
 aten = torch.ops.aten
 
@@ -87,7 +87,7 @@ def batch_norm(call: KernelCall) -> tuple[Tensor, ...]:
     with torch.enable_grad():
         image, weight, bias = (operand.detach().requires_grad_() for operand in (x, scale, torch.zeros_like(scale)))
         running = torch.zeros_like(scale), torch.ones_like(scale)
-        (y,) = normalization.batch_norm(image, weight, bias, *running, **settings, data_format="NCHW")
+        (y,) = layers.batch_norm(image, weight, bias, *running, **settings, data_format="NCHW")
         return torch.autograd.grad(y, (image, weight, bias), dy)
 
 

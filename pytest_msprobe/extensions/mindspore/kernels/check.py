@@ -26,7 +26,7 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.extensions.mindspore.kernels import backward, convolution, forward, optimizer, recurrent
+from pytest_msprobe.extensions.mindspore.kernels import backward, forward, layers, optimizer
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import (
     KernelCall,
     as_list,
@@ -34,10 +34,11 @@ from pytest_msprobe.extensions.mindspore.kernels.kernel_call import (
     settings_of_forward,
     takes_a_view,
 )
-from pytest_msprobe.extensions.mindspore.primitives import activation, reductions
+from pytest_msprobe.extensions.mindspore.primitives import reductions
+from pytest_msprobe.extensions.mindspore.primitives.layers import gelu
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE as PRIMITIVES
+from pytest_msprobe.results.outcomes import BaseSkipReason, Skip
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip
 
 _OF_ELEMENTS: Final = frozenset(
     """
@@ -86,21 +87,21 @@ _OWN: Mapping[str, Definition] = {
     "BiasAdd": Definition("add", forward.bias_add),
     "BiasAddGrad": Definition("sum", backward.bias_add),
     # windows
-    "Conv2D": Definition("conv2d", convolution.convolution),
-    "Conv2DBackpropInput": Definition("convolution_backward", convolution.gradient_of_image),
-    "Conv2DBackpropFilter": Definition("convolution_backward", convolution.gradient_of_filters),
-    "MaxPool": Definition("max_pool2d", convolution.max_pool),
-    "MaxPoolGrad": Definition("max_pool2d_backward", convolution.max_pool_gradient),
-    "AvgPool": Definition("avg_pool2d", convolution.avg_pool),
-    "AvgPoolGrad": Definition("avg_pool2d_backward", convolution.avg_pool_gradient),
-    "Conv3D": Definition("conv3d", convolution.convolution),
-    "Conv3DBackpropInput": Definition("convolution_backward", convolution.gradient_of_volume),
-    "Conv3DBackpropFilter": Definition("convolution_backward", convolution.gradient_of_filters_3d),
-    "AvgPool3D": Definition("avg_pool3d", convolution.avg_pool_3d),
-    "AvgPool3DGrad": Definition("avg_pool3d_backward", convolution.avg_pool_3d_gradient),
+    "Conv2D": Definition("conv2d", layers.convolution),
+    "Conv2DBackpropInput": Definition("convolution_backward", layers.gradient_of_image),
+    "Conv2DBackpropFilter": Definition("convolution_backward", layers.gradient_of_filters),
+    "MaxPool": Definition("max_pool2d", layers.max_pool),
+    "MaxPoolGrad": Definition("max_pool2d_backward", layers.max_pool_gradient),
+    "AvgPool": Definition("avg_pool2d", layers.avg_pool),
+    "AvgPoolGrad": Definition("avg_pool2d_backward", layers.avg_pool_gradient),
+    "Conv3D": Definition("conv3d", layers.convolution),
+    "Conv3DBackpropInput": Definition("convolution_backward", layers.gradient_of_volume),
+    "Conv3DBackpropFilter": Definition("convolution_backward", layers.gradient_of_filters_3d),
+    "AvgPool3D": Definition("avg_pool3d", layers.avg_pool_3d),
+    "AvgPool3DGrad": Definition("avg_pool3d_backward", layers.avg_pool_3d_gradient),
     # recurrent layers
-    "LSTM": Definition("LSTM", recurrent.lstm, 3),
-    "LSTMGrad": Definition("lstm_backward", recurrent.lstm_gradient),
+    "LSTM": Definition("LSTM", layers.lstm, 3),
+    "LSTMGrad": Definition("lstm_backward", layers.lstm_gradient),
     # normalisation
     "LayerNorm": Definition("native_layer_norm", forward.layer_norm),
     "LayerNormGrad": Definition("native_layer_norm_backward", backward.layer_norm),
@@ -140,7 +141,7 @@ _OWN: Mapping[str, Definition] = {
     "ReduceAny": Definition("any", forward.reduction(torch.any)),
     "AddN": Definition("add", forward.add_n),
     # functions of elements
-    "GeLU": Definition("gelu", forward.on_elements(activation.gelu)),
+    "GeLU": Definition("gelu", forward.on_elements(gelu)),
     "ReluGrad": Definition("threshold_backward", backward.of_result(backward.relu, 1, 0)),
     "ReLU6Grad": Definition("hardtanh_backward", backward.of_input(F.relu6, 1, 0)),
     "SigmoidGrad": Definition("sigmoid_backward", backward.of_result(backward.aten.sigmoid_backward, 0, 1)),
@@ -149,7 +150,7 @@ _OWN: Mapping[str, Definition] = {
     "RsqrtGrad": Definition("rsqrt_backward", backward.of_result(backward.rsqrt, 0, 1)),
     "ReciprocalGrad": Definition("reciprocal_backward", backward.of_result(backward.reciprocal, 0, 1)),
     "AbsGrad": Definition("abs_backward", backward.of_input(torch.abs, 0, 1)),
-    "GeLUGrad": Definition("gelu_backward", backward.of_input(activation.gelu, 1, 0)),
+    "GeLUGrad": Definition("gelu_backward", backward.of_input(gelu, 1, 0)),
     "SiLUGrad": Definition("silu_backward", backward.of_input(F.silu, 1, 0)),
     "HSwishGrad": Definition("hardswish_backward", backward.of_input(F.hardswish, 1, 0)),
     "HSigmoidGrad": Definition("hardsigmoid_backward", backward.of_input(F.hardsigmoid, 1, 0)),

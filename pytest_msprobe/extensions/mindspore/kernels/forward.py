@@ -14,13 +14,10 @@ from torch import Tensor
 
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import KernelCall
 from pytest_msprobe.extensions.mindspore.primitives import (
-    activation,
+    layers,
     layout,
-    loss,
-    normalization,
     reductions,
 )
-from pytest_msprobe.extensions.mindspore.primitives import matmul as products
 
 _FORMATS = {0: "NCHW", 1: "NHWC", 14: "NCDHW"}
 
@@ -38,7 +35,7 @@ def matmul(call: KernelCall) -> Tensor:
     transposes = call.setting("transpose_a", 2), call.setting("transpose_b", 3)
     x = call.tensor(0, *((-1, rows) if transposes[0] else (rows, -1)))
     y = call.tensor(1, *((columns, -1) if transposes[1] else (-1, columns)))
-    return products.matmul(x, y, transpose_a=transposes[0], transpose_b=transposes[1])
+    return layers.matmul(x, y, transpose_a=transposes[0], transpose_b=transposes[1])
 
 
 def batch_matmul(call: KernelCall) -> Tensor:
@@ -55,13 +52,13 @@ def batch_matmul(call: KernelCall) -> Tensor:
         second = (columns, inner) if transposes[1] else (inner, columns)
         batches = [batch if number == count else [] for number in matrices]
         x, y = call.tensor(0, *batches[0], *first), call.tensor(1, *batches[1], *second)
-        return products.matmul(x, y, transpose_a=transposes[0], transpose_b=transposes[1])
+        return layers.matmul(x, y, transpose_a=transposes[0], transpose_b=transposes[1])
     raise call.lacks("the shape of input.0")
 
 
 def bias_add(call: KernelCall) -> Tensor:
     """Return BiasAdd."""
-    return products.bias_add(call.like_result(0), call.tensor(1), data_format=_FORMATS[call.setting("format", 2)])
+    return layers.bias_add(call.like_result(0), call.tensor(1), data_format=_FORMATS[call.setting("format", 2)])
 
 
 def reduction(function: Callable[..., Tensor]) -> Callable[[KernelCall], Tensor]:
@@ -95,27 +92,27 @@ def along_axis(function: Callable[..., Tensor]) -> Callable[[KernelCall], Tensor
     return lambda call: function(call.tensor(0, *call.shape), axis=call.setting("axis", 1))
 
 
-softmax, log_softmax = along_axis(activation.softmax), along_axis(activation.log_softmax)
+softmax, log_softmax = along_axis(layers.softmax), along_axis(layers.log_softmax)
 
 
 def layer_norm(call: KernelCall) -> tuple[Tensor, Tensor, Tensor]:
     """Return LayerNorm, the mean and the variance."""
     names = ("begin_norm_axis", "begin_params_axis", "epsilon")
     settings = {name: call.setting(name, slot) for slot, name in enumerate(names, start=3)}
-    return normalization.layer_norm(call.tensor(0, *call.shape), call.tensor(1), call.tensor(2), **settings)
+    return layers.layer_norm(call.tensor(0, *call.shape), call.tensor(1), call.tensor(2), **settings)
 
 
 def group_norm(call: KernelCall) -> tuple[Tensor, Tensor, Tensor]:
     """Return GroupNorm, and the mean and the reciprocal deviation of each group."""
     groups, epsilon = call.setting("num_groups", 1), call.setting("eps", 4)
-    return normalization.group_norm(call.tensor(0, *call.shape), groups, call.tensor(2), call.tensor(3), epsilon)
+    return layers.group_norm(call.tensor(0, *call.shape), groups, call.tensor(2), call.tensor(3), epsilon)
 
 
 def sparse_softmax_cross_entropy(call: KernelCall) -> Tensor:
     """Return SparseSoftmaxCrossEntropyWithLogits, or its gradient, which has as many elements as the logits."""
     logits = call.tensor(0)
     is_grad = math.prod(call.shape) == logits.numel()
-    return loss.sparse_softmax_cross_entropy(logits, call.tensor(1).reshape(-1), is_grad=is_grad)
+    return layers.sparse_softmax_cross_entropy(logits, call.tensor(1).reshape(-1), is_grad=is_grad)
 
 
 def fill(call: KernelCall) -> Tensor:
@@ -214,7 +211,7 @@ def tile(call: KernelCall) -> Tensor:
 
 def add_n(call: KernelCall) -> Tensor:
     """Return AddN."""
-    return activation.add_n(*(call.like_result(slot) for slot in range(len(call.inputs))))
+    return layers.add_n(*(call.like_result(slot) for slot in range(len(call.inputs))))
 
 
 def dropout(call: KernelCall) -> tuple[Tensor, Tensor]:

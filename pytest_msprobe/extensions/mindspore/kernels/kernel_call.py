@@ -31,7 +31,7 @@ from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 # A setting is inferred from numbers where half of the elements are this near to the recorded ones,
 # nearer than another comes, and further than half precision errs. Where they are nearer still, no other setting is

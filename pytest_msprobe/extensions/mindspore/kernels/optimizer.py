@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import KernelCall
-from pytest_msprobe.extensions.mindspore.primitives import normalization, optimizer
+from pytest_msprobe.extensions.mindspore.primitives import layers, optimizer
 
 Step: TypeAlias = Callable[[KernelCall], list[Tensor]]
 
@@ -97,5 +97,5 @@ def batch_norm(call: KernelCall) -> list[Tensor]:
     names = ("is_training", "epsilon", "momentum")
     settings = {name: call.setting(name, slot) for slot, name in enumerate(names, start=5)}
     x = call.tensor(0, *call.shape)
-    results = normalization.batch_norm(x, *map(call.tensor, (1, 2)), *moved, data_format="NCHW", **settings)
+    results = layers.batch_norm(x, *map(call.tensor, (1, 2)), *moved, data_format="NCHW", **settings)
     return [*results, *(statistic for statistic in moved if statistic is not None)]

@@ -24,7 +24,7 @@ from pytest_msprobe.engine.values.dtypes import dtype_named, is_low_precision
 from pytest_msprobe.extensions.mindspore.jit_functions import bridged, mindspore_dtype
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE, Definition
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 
 def narrow_dtype(record: ForwardRecord) -> torch.dtype | None:

@@ -10,12 +10,9 @@ import torch
 
 from pytest_msprobe.extensions.mindspore import functional
 from pytest_msprobe.extensions.mindspore.primitives import (
-    activation,
     convolution,
+    layers,
     layout,
-    loss,
-    matmul,
-    normalization,
     optimizer,
     recurrent,
     reductions,
@@ -76,9 +73,9 @@ _AS_IN_TORCH = {
 TABLE: dict[str, Definition] = {
     **{name: Definition(counterpart) for name, counterpart in _AS_IN_TORCH.items()},
     # products
-    "MatMul": Definition("Torch.matmul", matmul.matmul),
-    "BatchMatMul": Definition("Torch.matmul", matmul.matmul),
-    "BiasAdd": Definition("Torch.add", matmul.bias_add),
+    "MatMul": Definition("Torch.matmul", layers.matmul),
+    "BatchMatMul": Definition("Torch.matmul", layers.matmul),
+    "BiasAdd": Definition("Torch.add", layers.bias_add),
     # windows
     "Conv2D": Definition("Functional.conv2d", convolution.convolution),
     "Conv3D": Definition("Functional.conv3d", convolution.convolution),
@@ -94,13 +91,13 @@ TABLE: dict[str, Definition] = {
     "DynamicRNN": Definition("Primitive.DynamicRNN", recurrent.dynamic_rnn, outputs=3),
     "DynamicGRUV2": Definition("Primitive.DynamicGRUV2", recurrent.dynamic_gru, outputs=2),
     # normalisation
-    "BatchNorm": Definition("Primitive.BatchNorm", normalization.batch_norm, (3, 4)),
-    "LayerNorm": Definition("Torch.native_layer_norm", normalization.layer_norm),
-    "GroupNorm": Definition("Torch.native_group_norm", normalization.group_norm),
-    "InstanceNorm": Definition("Primitive.InstanceNorm", normalization.instance_norm, outputs=1),
-    "InstanceNormV2": Definition("Primitive.InstanceNorm", normalization.instance_norm, outputs=1),
-    "RmsNorm": Definition("Functional.rms_norm", normalization.rms_norm),
-    "L2Normalize": Definition("Functional.normalize", normalization.l2_normalize),
+    "BatchNorm": Definition("Primitive.BatchNorm", layers.batch_norm, (3, 4)),
+    "LayerNorm": Definition("Torch.native_layer_norm", layers.layer_norm),
+    "GroupNorm": Definition("Torch.native_group_norm", layers.group_norm),
+    "InstanceNorm": Definition("Primitive.InstanceNorm", layers.instance_norm, outputs=1),
+    "InstanceNormV2": Definition("Primitive.InstanceNorm", layers.instance_norm, outputs=1),
+    "RmsNorm": Definition("Functional.rms_norm", layers.rms_norm),
+    "L2Normalize": Definition("Functional.normalize", layers.l2_normalize),
     # other places, other shapes
     "Shape": Definition("Tensor.shape", layout.shape),
     "DType": Definition("Primitive.DType", layout.dtype),
@@ -135,26 +132,28 @@ TABLE: dict[str, Definition] = {
     "CumSum": Definition("Torch.cumsum", reductions.cumsum),
     "TopK": Definition("Torch.topk", reductions.topk),
     # functions of one tensor
-    "Softmax": Definition("Torch.softmax", activation.softmax),
-    "LogSoftmax": Definition("Torch.log_softmax", activation.log_softmax),
-    "GeLU": Definition("Functional.gelu", activation.gelu),
-    "Elu": Definition("Functional.elu", activation.elu),
-    "AddN": Definition("Torch.sum", activation.add_n),
-    "Dropout": Definition("Torch._fused_dropout", activation.dropout, renamed={"keep_prob": "p"}, seed="Seed0"),
+    "Softmax": Definition("Torch.softmax", layers.softmax),
+    "LogSoftmax": Definition("Torch.log_softmax", layers.log_softmax),
+    "GeLU": Definition("Functional.gelu", layers.gelu),
+    "Elu": Definition("Functional.elu", layers.elu),
+    "AddN": Definition("Torch.sum", layers.add_n),
+    "Dropout": Definition("Torch._fused_dropout", layers.dropout, renamed={"keep_prob": "p"}, seed="Seed0"),
     # losses
-    "SoftmaxCrossEntropyWithLogits": Definition("Primitive.SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy),
-    "SparseSoftmaxCrossEntropyWithLogits": Definition("Functional.cross_entropy", loss.sparse_softmax_cross_entropy),
-    "NLLLoss": Definition("Functional.nll_loss", loss.nll_loss),
-    "BinaryCrossEntropy": Definition("Functional.binary_cross_entropy", loss.binary_cross_entropy),
+    "SoftmaxCrossEntropyWithLogits": Definition(
+        "Primitive.SoftmaxCrossEntropyWithLogits", layers.softmax_cross_entropy
+    ),
+    "SparseSoftmaxCrossEntropyWithLogits": Definition("Functional.cross_entropy", layers.sparse_softmax_cross_entropy),
+    "NLLLoss": Definition("Functional.nll_loss", layers.nll_loss),
+    "BinaryCrossEntropy": Definition("Functional.binary_cross_entropy", layers.binary_cross_entropy),
     "BCEWithLogitsLoss": Definition(
-        "Functional.binary_cross_entropy_with_logits", loss.binary_cross_entropy_with_logits
+        "Functional.binary_cross_entropy_with_logits", layers.binary_cross_entropy_with_logits
     ),
     "SigmoidCrossEntropyWithLogits": Definition(
-        "Functional.binary_cross_entropy_with_logits", loss.sigmoid_cross_entropy
+        "Functional.binary_cross_entropy_with_logits", layers.sigmoid_cross_entropy
     ),
-    "SmoothL1Loss": Definition("Functional.smooth_l1_loss", loss.smooth_l1_loss),
-    "KLDivLoss": Definition("Functional.kl_div", loss.kl_div),
-    "L2Loss": Definition("Primitive.L2Loss", loss.l2_loss),
+    "SmoothL1Loss": Definition("Functional.smooth_l1_loss", layers.smooth_l1_loss),
+    "KLDivLoss": Definition("Functional.kl_div", layers.kl_div),
+    "L2Loss": Definition("Primitive.L2Loss", layers.l2_loss),
     # steps of optimizers
     "Adam": _step(optimizer.adam, 0, 1, 2),
     "AdamWeightDecay": _step(optimizer.adam_weight_decay, 0, 1, 2),

@@ -20,8 +20,8 @@ from pytest_msprobe.modes.check.baselines.tensor_folder import (
     digest_of,
     file_name,
 )
+from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import OutputResult, as_missing_baseline
-from pytest_msprobe.results.skip_reasons import Skip
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 
 # Golden results of the same inputs agree this well from one machine to another, those of others seldom do.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.messages import format_size
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from msprobe_hooks.byte_sizes import format_size
+from msprobe_hooks.messages import format_size
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS
 from pytest_msprobe.results.result import DirectionResult, OutputResult

@@ -14,18 +14,17 @@ from msprobe_standards import Policy, built_in_policies
 from msprobe_standards.registry import STANDARDS
 from msprobe_standards.validation import shown
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.math_modes import MathMode
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
-from pytest_msprobe.engine.frameworks.registry import framework_named, missing_piece
+from pytest_msprobe.engine.frameworks import framework_named, missing_piece
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import CaseError, DeviceError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
-from pytest_msprobe.modes.check.reruns.batch_invariant import run_on_parts
-from pytest_msprobe.modes.check.reruns.repeat import repeated
-from pytest_msprobe.modes.check.reruns.rerun_results import batch_invariance_of, repeats_of
+from pytest_msprobe.modes.check.rerun_results import batch_invariance_of, repeats_of
+from pytest_msprobe.modes.check.reruns import repeated, run_on_parts
 from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.limits import TensorFileError

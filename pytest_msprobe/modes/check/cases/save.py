@@ -15,9 +15,9 @@ from typing import TypeAlias
 import msgspec
 import torch
 
-from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import Direction, backward_of, forward_of, split_direction
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.messages import format_size
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import FunctionCheck
@@ -25,8 +25,15 @@ from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.errors import CaseError
-from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
-from pytest_msprobe.modes.check.cases.saved_case import SavedCase, with_saved
+from pytest_msprobe.modes.check.cases.case import (
+    JSON_NAME,
+    NO_RECORD,
+    TENSORS_NAME,
+    Case,
+    SavedCase,
+    encode_case,
+    with_saved,
+)
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import is_limit, shown
-from pytest_msprobe.messages import unknown
+from pytest_msprobe.errors import unknown
 from pytest_msprobe.modes.compare.judging.required_metrics import RequiredMetric, read_required
 from pytest_msprobe.modes.compare.judging.rules import RULES, RowRule
 

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from msprobe_standards.validation import shown
-from pytest_msprobe.messages import unknown
+from pytest_msprobe.errors import unknown
 from pytest_msprobe.modes.compare.measure.own_metrics import BUILT_IN_METRICS
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS_METRICS, TENSOR_METRICS, Cause, DataMode, Row
 

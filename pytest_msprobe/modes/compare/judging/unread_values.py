@@ -16,7 +16,7 @@ from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED
 from pytest_msprobe.modes.compare.measure.own_metrics import PROBLEM
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

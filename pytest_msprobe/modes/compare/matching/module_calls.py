@@ -1,15 +1,23 @@
-"""Pairs of modules, and of the calls that were made in them."""
+"""Pairs of modules, and of the calls and gradients that were made in them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.names import direction_of, forward_of, is_forward, is_forward_api, is_module_name, split_module
-from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers, renumbered
-from pytest_msprobe.modes.compare.matching.matches import api_of
-from pytest_msprobe.modes.compare.matching.pairing import Pairing
+from msprobe_hooks.dump.names import (
+    direction_of,
+    forward_of,
+    is_forward,
+    is_forward_api,
+    is_module_name,
+    is_parameters_grad,
+    split_called,
+    split_module,
+)
+from pytest_msprobe.modes.compare.matching.matches import Pairing, api_of
 from pytest_msprobe.modes.compare.matching.reordering import (
     pair_unequal,
     place_of,
@@ -18,6 +26,29 @@ from pytest_msprobe.modes.compare.matching.reordering import (
     shortest_renaming,
 )
 from pytest_msprobe.modes.compare.rows import Partner
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+
+
+def gradient_numbers(dump: Dump) -> Mapping[str, int]:
+    """Return, for each record of parameters' gradients, how many its module has before it.
+
+    The number in a name counts on from step to step in dumps of msprobe before 26.2, and begins with each step in
+    others.
+    """
+    counts: defaultdict[str, int] = defaultdict(int)
+    numbers: dict[str, int] = {}
+    for name in filter(is_parameters_grad, dump.records):
+        called = split_called(name)[0]
+        numbers[name] = counts[called]
+        counts[called] += 1
+    return numbers
+
+
+def renumbered(name: str, numbers: Mapping[str, int]) -> str:
+    """Return the name of a record with the number that it has in its step; any other name comes back as it is."""
+    return f"{split_called(name)[0]}.parameters_grad.{numbers[name]}" if name in numbers else name
 
 
 class ModuleCalls:

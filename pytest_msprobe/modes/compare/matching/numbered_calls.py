@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import forward_of, is_forward_api, shared_record
-from pytest_msprobe.modes.compare.matching.matches import api_of
-from pytest_msprobe.modes.compare.matching.pairing import NO_PARTNER, Pairing
+from pytest_msprobe.modes.compare.matching.matches import NO_PARTNER, Pairing, api_of
 from pytest_msprobe.modes.compare.matching.reordering import same_sequence, signature
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from msprobe_standards.chunking import dot
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
 from pytest_msprobe.modes.compare.measure.chunk import SLACK, Part
 from pytest_msprobe.modes.compare.rows import FINITE_ERROR, SCALED_ERROR, Row
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from msprobe_hooks.errors import DumpError
 from msprobe_standards import chunks
 from pytest_msprobe.modes.compare.measure.load import load
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

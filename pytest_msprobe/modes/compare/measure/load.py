@@ -21,7 +21,7 @@ from pytest_msprobe.modes.compare.measure.accumulate import equal_metrics
 from pytest_msprobe.modes.compare.measure.own_metrics import measure_own
 from pytest_msprobe.modes.compare.measure.tensor_pairs import are_equal, measure_tensors
 from pytest_msprobe.modes.compare.rows import Row
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

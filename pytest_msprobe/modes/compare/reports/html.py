@@ -12,7 +12,7 @@ from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row
-from pytest_msprobe.reports.pages.write_page import page_number, write_page
+from pytest_msprobe.reports.pages import page_number, write_page
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.registry import PageGraphs

@@ -18,13 +18,13 @@ from msprobe_hooks.dump.schema import ValueElement
 from msprobe_standards import Policy
 from msprobe_standards.benchmark import Benchmark
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
+from pytest_msprobe.devices.math_modes import ReducedPrecision
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.partition import plan_of_call
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.engine.torch_framework import TorchFramework
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS

@@ -14,7 +14,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import forward_record
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument, build_arguments
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 X = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4, 6], "Max": 2.0, "Min": -1.0, "requires_grad": True}
 INDEX = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [3], "Max": 2.0, "Min": 0.0, "requires_grad": False}

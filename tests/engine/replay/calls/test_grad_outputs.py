@@ -10,7 +10,7 @@ import torch
 from msprobe_hooks.dump.schema import Element, TensorElement, backward_record
 from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
 from pytest_msprobe.engine.replay.inputs.random_tensors import random_tensor
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 def recorded(*shape: int, low: float = -1.0, high: float = 1.0, dtype: str = "torch.float32") -> dict[str, Any]:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.strides import around, overlaps
 from pytest_msprobe.results.outcomes import Breakdown

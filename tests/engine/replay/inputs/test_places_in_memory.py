@@ -17,7 +17,7 @@ from msprobe_hooks.dump.schema import forward_record
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, build_arguments, constrain
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 aten = torch.ops.aten
 

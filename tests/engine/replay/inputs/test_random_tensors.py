@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msprobe_hooks.dump.schema import TensorElement
 from pytest_msprobe.engine.replay.inputs import large_tensors, random_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)
 INTEGER_DTYPES = (

@@ -11,13 +11,13 @@ import torch
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.calls.arguments import build_arguments, tensor_source
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs import large_tensors, sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Variant, VariantDevice
 from tests.corpus.faults import FAULTS

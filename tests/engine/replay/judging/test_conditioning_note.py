@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from msprobe_standards import Policy
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.golden import golden_side
 from pytest_msprobe.engine.replay.function_check import check_function
@@ -15,6 +14,7 @@ from pytest_msprobe.engine.replay.judging import run_outputs
 from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_roundoff, perturbed_side
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.results.result import DirectionResult

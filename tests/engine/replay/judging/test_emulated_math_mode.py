@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.devices.math_modes import ReducedPrecision
 from pytest_msprobe.engine.replay.judging.emulated_math_mode import RoundedProducts, rounded
 
 TF32 = ReducedPrecision(matmul="tf32", conv="tf32")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from tests.support.dumps.dump_files import forward, tensor, value
 

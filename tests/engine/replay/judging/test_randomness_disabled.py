@@ -11,11 +11,11 @@ import torch.nn.functional as F
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import LITTLE_JUDGED, OutputResult
 from tests.support.replays.at_rest import OffAtRest, assert_judged_whole, assert_wrong_at_rest
 from tests.support.replays.devices import Altered

@@ -14,13 +14,12 @@ from torch.utils._pytree import tree_map
 from msprobe_hooks.dump.memory_layouts import Layout, span
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import lay_out_all
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.engine.values.memory_filling import filling
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.engine.values.strides import memory_size, outside, overlaps, whole_memory
+from pytest_msprobe.engine.values.strides import filling, memory_size, outside, overlaps, whole_memory
 from tests.engine.replay.memory.strided_faults import WritingAround
 from tests.support.dumps.dump_files import forward, tensor, value
 

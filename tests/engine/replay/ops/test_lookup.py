@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from msprobe_hooks.dump.names import parse_api_name
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 def resolved(api: str, *, own: bool = False) -> Any:

@@ -9,7 +9,7 @@ from pytest_msprobe.engine.replay.ops.lookup import HOMES, resolve
 from pytest_msprobe.engine.replay.ops.op_info import TABLE, op_info
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.outcomes import Skip
 
 # It comes with torch_npu, and has no golden definition.
 OF_TORCH_NPU = {"empty_with_format"}

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.partition import cuts_of
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from tests.engine.replay.blockwise.whole import assert_blocks_are_the_whole
 from tests.support.dumps.recorder import Recorder
 from tests.support.replays.devices import Faulty

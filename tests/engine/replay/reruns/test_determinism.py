@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, unequal_bits, unstable_outputs
 from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from tests.support.replays.devices import Altered
 
 

@@ -20,7 +20,7 @@ from pytest_msprobe.engine.replay.trials.memory_budget import (
     require_memory,
 )
 from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 def call(*shape: int, dtype: str = "torch.float32", backward: bool = False) -> Call:

@@ -11,12 +11,12 @@ import torch.nn.functional as F
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject, TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.engine.torch_framework import TorchFramework
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
 def x(*shape: int) -> torch.Tensor:
@@ -100,7 +100,7 @@ def test_the_baseline_runs_once_and_only_where_a_standard_needs_it_and_golden_ag
         dtypes.append(first.dtype)
         return original(first, *args, **kwargs)
 
-    monkeypatch.setattr("pytest_msprobe.engine.frameworks.torch.resolve", lambda *_, **__: counting)
+    monkeypatch.setattr("pytest_msprobe.engine.torch_framework.resolve", lambda *_, **__: counting)
     replay = Replay(call, ReplayConfig(Noisy(), default_policy, TorchFramework()))
     replay.forward()
     assert dtypes.count(torch.float64) == 1 + moved

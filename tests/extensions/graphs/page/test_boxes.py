@@ -12,7 +12,7 @@ import pytest
 from pytest_msprobe.extensions.graphs.data_flow import Edge
 from pytest_msprobe.extensions.graphs.graph_page import Drawing, Mark, Run, drawn
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
-from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.reports.pages import write_page
 from tests.support.browser.chromium import click, set_width, texts, until
 from tests.support.browser.serving import served
 

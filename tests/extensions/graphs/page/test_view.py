@@ -14,7 +14,7 @@ from pytest_msprobe.extensions.graphs.data_flow import Edge
 from pytest_msprobe.extensions.graphs.graph_page import Drawing, Run, drawn, read_graphs, write_single_page
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
 from pytest_msprobe.modes.compare.reports.html import write_html
-from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.reports.pages import write_page
 from tests.support.browser.chromium import click, texts, until
 from tests.support.dumps.compared import Runs
 from tests.support.dumps.dump_files import Json, forward, tensor_around, value, write_dump

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pytest_msprobe.extensions.mindspore.primitives import normalization, recurrent
+from pytest_msprobe.extensions.mindspore.primitives import layers, recurrent
 
 GRU_SETTINGS = {"direction": "UNIDIRECTIONAL", "cell_clip": -1.0, "num_proj": 0, "activation": "tanh"}
 LSTM_SETTINGS = GRU_SETTINGS | {"cell_type": "LSTM", "use_peephole": False}
@@ -87,12 +87,12 @@ def test_an_lstm_of_npus_with_more_than_its_gates_has_no_definition(settings: di
 
 def test_instances_are_normalised_by_their_own_statistics() -> None:
     x, gamma, beta = drawn(2, 3, 4, 5), drawn(3, seed=1), drawn(3, seed=2)
-    (found,) = normalization.instance_norm(x, gamma, beta, beta, gamma, epsilon=1e-3)
+    (found,) = layers.instance_norm(x, gamma, beta, beta, gamma, epsilon=1e-3)
     torch.testing.assert_close(found, torch.instance_norm(x, gamma, beta, None, None, True, 0.1, 1e-3, False))
 
 
 def test_rms_norm_returns_one_over_the_root_mean_square_too() -> None:
     x, gamma = drawn(2, 3, 4), drawn(3, 4, seed=1)
-    found, scale = normalization.rms_norm(x, gamma, epsilon=1e-3)
+    found, scale = layers.rms_norm(x, gamma, epsilon=1e-3)
     torch.testing.assert_close(found, nn.functional.rms_norm(x, (3, 4), gamma, 1e-3))
     torch.testing.assert_close(scale.flatten(), 1 / (x.square().mean((1, 2)) + 1e-3).sqrt())

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.extensions.screening.options import SCREENED_ABOVE, ScreeningOptions
-from pytest_msprobe.extensions.screening.screened_output import screened_of
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.extensions.screening.options import SCREENED_ABOVE, ScreeningOptions, screened_of
+from pytest_msprobe.journal import read_journal
 from pytest_msprobe.modes.check.options import CheckOptions
 from tests.support.dumps.dump_files import forward, tensor
 from tests.support.runs import Checked

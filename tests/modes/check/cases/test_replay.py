@@ -16,8 +16,8 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import Case, read_case
 from pytest_msprobe.modes.check.cases.replay import Bench

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
+from pytest_msprobe.modes.compare.matching import match_records
 from pytest_msprobe.modes.compare.matching.matches import MatchingRules
-from pytest_msprobe.modes.compare.matching.matching import match_records
 from tests.support.dumps.dump_files import write_dump
 
 

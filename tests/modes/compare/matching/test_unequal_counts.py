@@ -13,8 +13,8 @@ from torch import nn
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
+from pytest_msprobe.modes.compare.matching import match_records
 from pytest_msprobe.modes.compare.matching.matches import MatchingRules
-from pytest_msprobe.modes.compare.matching.matching import match_records
 from tests.support.dumps.compared import Runs
 from tests.support.dumps.dump_files import Json, forward, tensor_around
 

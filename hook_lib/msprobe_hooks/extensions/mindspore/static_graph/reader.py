@@ -32,7 +32,6 @@ from msprobe_hooks.dump.recording_paths import (
 )
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.escaping import id_name
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import (
     Flow,
     GraphSurroundings,
@@ -43,7 +42,7 @@ from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import (
     without_number,
 )
 from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
-from msprobe_hooks.messages import clipped
+from msprobe_hooks.messages import clipped, id_name
 from msprobe_hooks.regular_files import read_regular
 
 _NAME = re.compile(

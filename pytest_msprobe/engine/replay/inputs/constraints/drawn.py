@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 #: Mends the drawn arguments of an operation in place, where it promises nothing for what was drawn.
 Constraint: TypeAlias = Callable[["DrawnArguments"], None]

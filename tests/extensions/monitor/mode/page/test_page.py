@@ -12,8 +12,8 @@ import pytest
 
 from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step_time
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
+from pytest_msprobe.extensions.monitor.page import write_html
 from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
-from pytest_msprobe.extensions.monitor.page.reporter import write_html
 from tests.support.browser.chromium import click, texts, until
 from tests.support.dumps.watched import norm, write_norms
 
