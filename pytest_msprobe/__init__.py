@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     if not name.startswith("_"):
-        from pytest_msprobe.extensions import extensions
+        from pytest_msprobe.installed_extensions import extensions
 
         for extension in extensions().values():
             if name in getattr(extension, "EXPORTS", ()):

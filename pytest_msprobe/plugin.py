@@ -10,9 +10,9 @@ from importlib import import_module
 
 import pytest
 
-from pytest_msprobe.extensions import modules_at_start
 from pytest_msprobe.fixtures import test_fixtures
 from pytest_msprobe.fixtures.test_fixtures import msprobe_dump, msprobe_dump_options, precision
+from pytest_msprobe.installed_extensions import modules_at_start
 from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.run.mode import register_modes
 from pytest_msprobe.run.option_data import add_groups, add_written

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_key
-from pytest_msprobe.extensions import extensions
 from pytest_msprobe.fixtures import recording, summary
+from pytest_msprobe.installed_extensions import extensions
 from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.options import CHECK
 from pytest_msprobe.modes.compare.declaration import COMPARE

@@ -27,7 +27,7 @@ import yaml  # noqa: F401
 from hypothesis import settings
 
 import pytest_msprobe
-from pytest_msprobe.extensions import extensions
+from pytest_msprobe.installed_extensions import extensions
 from tests.support import runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
 from tests.support.dumps import dump_files as dumps

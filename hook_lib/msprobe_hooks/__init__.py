@@ -22,7 +22,7 @@ from msprobe_hooks.errors import (
     RecordingError,
     StartError,
 )
-from msprobe_hooks.extensions import exported, exports
+from msprobe_hooks.installed_extensions import exported, exports
 from msprobe_hooks.record import record
 
 __all__ = [

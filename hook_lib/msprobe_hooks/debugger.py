@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.debugger_config import DebuggerConfig, DebuggerService
 from msprobe_hooks.errors import ConfigError, RecordingError
-from msprobe_hooks.extensions import first, implementations
+from msprobe_hooks.installed_extensions import first, implementations
 from msprobe_hooks.record import Framework, open_session
 from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
 

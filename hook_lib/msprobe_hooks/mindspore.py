@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msprobe_hooks.extensions import exported, exports
+from msprobe_hooks.installed_extensions import exported, exports
 
 __all__ = [*exports("MINDSPORE_EXPORTS")]
 

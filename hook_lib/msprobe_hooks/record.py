@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions import first, implementations
+from msprobe_hooks.installed_extensions import first, implementations
 from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings
 
 if TYPE_CHECKING:

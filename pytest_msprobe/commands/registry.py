@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 
 RESULTS = "results of a run"
 RECORDED = "recorded runs"

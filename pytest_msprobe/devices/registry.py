@@ -13,7 +13,7 @@ from pytest_msprobe.devices.device import Device, TakesText
 from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 
 AUTO = "auto"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.engine.framework_names import KERNELS, PYTORCH
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.framework import Framework

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.extensions import extensions
+from pytest_msprobe.installed_extensions import extensions
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pytest_msprobe", "msprobe_hooks", "msprobe_hooks.dump", "msprobe_standards")

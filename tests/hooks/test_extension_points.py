@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import msprobe_hooks
-from msprobe_hooks.extensions import exports, extensions
+from msprobe_hooks.installed_extensions import exports, extensions
 
 LIBRARY = Path(msprobe_hooks.__file__).parent
 

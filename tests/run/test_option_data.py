@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_msprobe.extensions import extensions
+from pytest_msprobe.installed_extensions import extensions
 from pytest_msprobe.modes.check.features import CheckFeatures
 from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 from pytest_msprobe.run.mode import ModeRegistry

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final
 
 from msprobe_hooks.dump.names import MODULE_TYPES, parse_api_name
-from msprobe_hooks.extensions import implementations
+from msprobe_hooks.installed_extensions import implementations
 
 _FIRST = ("0", "self", "input")
 _SECOND = ("1", "other")

@@ -24,7 +24,7 @@ from msprobe_hooks.dump.schema import (
     record_path,
 )
 from msprobe_hooks.errors import DumpError, RecordError
-from msprobe_hooks.extensions import first
+from msprobe_hooks.installed_extensions import first
 from msprobe_hooks.json_decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.messages import did_you_mean, id_name, numbered, shown
 from msprobe_hooks.regular_files import read_regular

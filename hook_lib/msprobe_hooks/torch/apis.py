@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
 
-from msprobe_hooks.extensions import implementations
+from msprobe_hooks.installed_extensions import implementations
 from msprobe_hooks.torch import api_lists
 
 # The plain operator comes first. A method that changes nothing is called by ``+=`` where a number is on the left.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

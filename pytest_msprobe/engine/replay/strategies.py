@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.calls.arguments import Arguments

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 
 if TYPE_CHECKING:
     import pytest

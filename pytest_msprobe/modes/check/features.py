@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 from pytest_msprobe.run.option_data import HOW, Row, add_rows
 
 if TYPE_CHECKING:

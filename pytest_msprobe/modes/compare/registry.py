@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions import register
+from pytest_msprobe.installed_extensions import register
 
 if TYPE_CHECKING:
     import pytest

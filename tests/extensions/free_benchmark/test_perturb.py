@@ -13,7 +13,7 @@ import pytest
 
 from msprobe_hooks.extensions.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.extensions import extensions
+from pytest_msprobe.installed_extensions import extensions
 from pytest_msprobe.journal import read_journal
 from tests.support.dumps.dump_files import three_calls
 from tests.support.runs import Checked

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks import ConfigError, PrecisionDebugger
-from msprobe_hooks.extensions import extensions, implementations
+from msprobe_hooks.installed_extensions import extensions, implementations
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import LEVELS, TASKS, settings
 from msprobe_hooks.recording.session import Session

@@ -17,8 +17,8 @@ from torch import nn
 import msprobe_hooks
 import pytest_msprobe
 from msprobe_hooks import PrecisionDebugger, record
-from msprobe_hooks.extensions import extensions as extensions_of_hooks
-from pytest_msprobe.extensions import extensions
+from msprobe_hooks.installed_extensions import extensions as extensions_of_hooks
+from pytest_msprobe.installed_extensions import extensions
 from tests.support.trainings.probing import finish
 
 #: Runs a forward and backward pass under the instrument.
