@@ -15,8 +15,6 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tests.support.nightly import nightly_but
-
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = {"pytest_msprobe": REPOSITORY / "pytest_msprobe", "msprobe_hooks": REPOSITORY / "hook_lib/msprobe_hooks"}
 EXTENSIONS = sorted(
@@ -158,8 +156,9 @@ def test_without_any_extension_the_demo_comes_to_the_same(without: TakeOut) -> N
     assert_that_the_demo_comes_to_the_same(without({*EXTENSIONS}))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize("extension", nightly_but(EXTENSIONS, "mindspore"))
+@pytest.mark.parametrize("extension", EXTENSIONS)
 def test_without_an_extension_the_demo_comes_to_the_same(extension: str, without: TakeOut) -> None:
     assert_that_the_demo_comes_to_the_same(without({*dependents(extension)}))
 

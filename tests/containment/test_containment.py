@@ -213,6 +213,7 @@ def test_the_backward_of_a_forward_that_crashes_is_not_tried(
     assert checked.outcomes["Functional.softmax.0.backward"] == "skipped"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("capture", ["fd", "sys", "no"])
 @pytest.mark.parametrize("way", [[], ["--msprobe-isolate"]], ids=["here", "isolated"])
 def test_what_an_item_writes_is_shown_whichever_way_pytest_captures(
@@ -233,6 +234,7 @@ def test_what_an_item_writes_is_shown_whichever_way_pytest_captures(
     assert shown.count("from above") == 1
 
 
+@pytest.mark.nightly
 def test_isolated_items_give_the_verdicts_and_numbers_of_others(
     write_dump: Write, records: Json, check: Any, make_device: MakeDevice
 ) -> None:

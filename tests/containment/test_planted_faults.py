@@ -109,11 +109,12 @@ def pytest_msprobe_register_devices(registry):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("way", "faults"),
     [
         pytest.param(["--msprobe-isolate"], FAULTS | ISOLATED, id="isolated"),
-        pytest.param(["-n2"], FAULTS, id="workers", marks=pytest.mark.nightly),
+        pytest.param(["-n2"], FAULTS, id="workers"),
     ],
 )
 def test_a_run_ends_and_settles_each_record_once_whatever_items_do(

@@ -55,6 +55,7 @@ def test_search_finds_the_page_that_answers_first(browser: Any, address: str, qu
     assert found[0] == f"/{page}/", found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["", "check-page/", "user-guide/", "api/hooks/"])
 def test_a_page_has_no_serious_fault_of_access(browser: Any, address: str, page: str, scheme: str) -> None:

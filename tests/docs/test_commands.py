@@ -39,7 +39,7 @@ DAILY = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in """across-frameworks ci communication comparing from-msprobe graph index install mindspore overflow
+        for name in """across-frameworks ci communication comparing from-msprobe graph install mindspore overflow
         programs standards train-and-inference user-guide weight-sync your-functions""".split()
     ),
 ]

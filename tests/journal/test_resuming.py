@@ -96,9 +96,8 @@ def test_the_tables_of_a_resumed_run_are_those_of_the_whole(resumed: Path) -> No
     assert rows == [["Torch.abs.0", "error"], ["Torch.no_such_api.0", "SKIP"], ["Torch.exp.0", "pass"]]
 
 
-@pytest.mark.parametrize(
-    "workers", [pytest.param([], id="alone", marks=pytest.mark.nightly), pytest.param(["-n2"], id="workers")]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("workers", [pytest.param([], id="alone"), pytest.param(["-n2"], id="workers")])
 def test_a_run_that_finds_everything_finished_ends_as_if_it_had_run(
     pytester: pytest.Pytester, workers: list[str]
 ) -> None:

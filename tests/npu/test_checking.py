@@ -160,6 +160,7 @@ def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_meas
     assert "1 of its records were wrong there; such errors count as normal here" in judged.output
 
 
+@pytest.mark.nightly
 def test_what_the_cpu_computed_for_the_card_is_reported_for_every_record_that_used_it(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

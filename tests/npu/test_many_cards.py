@@ -35,6 +35,7 @@ def test_eight_cards_check_the_example_with_a_worker_each(
         assert f"npu:{card} " in checked.output
 
 
+@pytest.mark.nightly
 def test_two_of_eight_cards_are_used_and_no_other(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMULATED_CANN_CARDS", "8")
     checked = check(pytester, f"--msprobe-dump={EXAMPLE}", "--msprobe-device=npu:3,6", "-n", "2")

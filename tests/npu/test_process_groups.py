@@ -56,6 +56,7 @@ def _record(folder: Path, name: str, device: str = "npu", **more: str) -> Path:
     return folder / name
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("task", "level"), nightly_but([("statistics", "L1"), ("tensor", "mix")], ("tensor", "mix")))
 def test_ranks_on_cards_record_what_ranks_on_the_host_record(task: str, level: str, pytester: pytest.Pytester) -> None:
     on_cards = _record(pytester.path, "cards", TASK=task, LEVEL=level)
@@ -99,6 +100,7 @@ torch.npu.synchronize()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("peer", "seconds", "expected"),
     [
@@ -108,7 +110,6 @@ torch.npu.synchronize()
             "10",
             r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed",
             id="sleeps",
-            marks=pytest.mark.nightly,
         ),
     ],
 )

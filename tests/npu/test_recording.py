@@ -93,6 +93,7 @@ for to in ("float32", "cpu"):
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_the_environment_of_a_training_names_the_card_and_its_package(pytester: pytest.Pytester) -> None:
     collecting = """
 from msprobe_hooks import write_environment
@@ -125,6 +126,7 @@ with msprobe_hooks.record("dump"):
     assert "passed" in checked.outcomes.values()
 
 
+@pytest.mark.nightly
 def test_a_program_for_a_gpu_is_recorded_on_a_card_by_transfer_to_npu(pytester: pytest.Pytester) -> None:
     script = """
 import torch, torch_npu

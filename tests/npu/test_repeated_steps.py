@@ -29,10 +29,11 @@ for _ in range(12):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("faults", "expected"),
     [
-        pytest.param("", [], marks=pytest.mark.nightly),
+        pytest.param("", []),
         ("tanh@1=wrong-once:8", [("wrong", 4, 2, "npu:1")]),
     ],
 )

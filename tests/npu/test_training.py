@@ -140,6 +140,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_collectives_of_hccl_are_recorded_with_what_the_cards_received(pytester: pytest.Pytester) -> None:
     for status, errors in run_ranks(COLLECTIVES, 2, pytester.path):
         assert status == 0, errors

@@ -150,6 +150,7 @@ def test_the_metrics_are_those_of_the_output(dump: None, check: Any, tables: Any
     assert float(wrong["ULP误差最大值"]) == pytest.approx(0.5 * 2**23)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_two_workers_write_the_rows_of_one(dump: None, check: Any, tables: Any) -> None:
     run(check, "-n2", apart=True)

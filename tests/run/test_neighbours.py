@@ -115,6 +115,7 @@ def test_next_to_all_of_them_at_once_they_stay_and_stand_in_every_report(
     assert "is wrong on faulty:0" in of_html
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_next_to_all_of_them_at_once_a_record_that_kills_its_worker_costs_itself(
     run: Run, make_device: Callable[[str], None], records: Json
@@ -178,6 +179,7 @@ def test_the_same_holds_for_each_way_to_spread_items_over_workers(run: Run, dist
     assert SUMMARY in spread.output
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_parts_of_split_are_the_run(run: Run, records: Json) -> None:
     first, second = (

@@ -29,6 +29,7 @@ def test_a_long_run_shows_share_rate_and_time_left_below_pytests_own_lines(
     assert "\x1b7" not in without
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_debugger_has_the_terminal_for_itself(
     pytester: pytest.Pytester, write_dump: Any, records: Any, make_device: Any

@@ -68,6 +68,7 @@ def pytest_runtest_logreport(report):
 """
 
 
+@pytest.mark.nightly
 def test_other_plugins_hear_of_workers_what_they_hear_of_one_process(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:
@@ -144,6 +145,7 @@ def test_auto_makes_one_worker_per_chosen_card(write_dump: Write, records: Json,
     checked.result.stdout.fnmatch_lines(["2 workers [[]5 items[]]"])
 
 
+@pytest.mark.nightly
 def test_auto_counts_the_cards_of_a_registered_device(
     pytester: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
@@ -203,9 +205,10 @@ def test_one_worker_that_dies_is_replaced_on_the_same_card(
     assert {case.properties["msprobe.device"] for case in passed} == {"faulty:6"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("distribution", "held"),
-    [("load", "node2collection"), pytest.param("loadfile", "registered_collections", marks=pytest.mark.nightly)],
+    [("load", "node2collection"), pytest.param("loadfile", "registered_collections")],
 )
 def test_equal_collections_of_workers_are_held_once(
     pytester: pytest.Pytester, write_dump: Write, many: Json, check: Any, distribution: str, held: str

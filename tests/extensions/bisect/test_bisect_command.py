@@ -148,13 +148,14 @@ def test_nothing_is_found_in_an_honest_program_that_casts_its_logits_before_the_
     assert "not move the number; --to float64 also raises" in reported
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "fault", "culprit"),
     [
-        pytest.param(CROSS_ENTROPY, "1", "Functional.linear.0", marks=pytest.mark.nightly),
+        pytest.param(CROSS_ENTROPY, "1", "Functional.linear.0"),
         (RMS_NORM, "1", "Functional.linear.0"),
-        pytest.param(AUTOCAST, "2", "Functional.linear.1", marks=pytest.mark.nightly),
+        pytest.param(AUTOCAST, "2", "Functional.linear.1"),
     ],
 )
 def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_path, capsys, text, fault, culprit):
@@ -249,6 +250,7 @@ def test_a_program_that_cannot_be_bisected_is_reported_with_what_to_do(tmp_path,
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_nothing_is_found_where_no_call_moves_the_number(tmp_path, capsys):
     assert bisect("--to", "float64", *program(tmp_path, ALONE.replace("{3}", "()"))) == 0

@@ -20,6 +20,7 @@ print(1.0)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_call_that_moves_to_another_process_is_reported_with_both():
     header = Header(command="", directory="", to="float64", metric="")

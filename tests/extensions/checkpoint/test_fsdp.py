@@ -46,6 +46,7 @@ def train(folder: Path, ranks: int, rate: float = 0.01) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_what_two_ranks_share_is_one_checkpoint(tmp_path: Path, check: Callable[..., Any]) -> None:
     two, one, faster = train(tmp_path / "two", 2), train(tmp_path / "one", 1), train(tmp_path / "faster", 2, 0.02)

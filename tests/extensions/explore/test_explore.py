@@ -82,6 +82,7 @@ def test_the_command_that_runs_the_item_again_explores_again(exploring: Any) -> 
     assert "--msprobe-explore 30" in exploring().cases[SOFTMAX].text
 
 
+@pytest.mark.nightly
 def test_exploring_ends_before_the_item_s_time_does(exploring: Any) -> None:
     checked = exploring("--msprobe-timeout=10", "--msprobe-explore=1000000", "-k", "linear.0.forward", body="")
     assert checked.exit_code == 0, checked.output

@@ -215,6 +215,7 @@ def test_a_module_says_where_it_comes_from_and_no_path(generate: Callable[..., t
     assert str(REPOSITORY) not in source
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_failures_are_run_again_and_still_fail_or_pass_now(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path

@@ -101,6 +101,7 @@ def test_hosts_that_see_nothing_give_what_one_process_gives(
         assert path.is_dir() or b"-tmp/pytest-msprobe-" not in path.read_bytes(), path
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("spelling", ["--msprobe-dump={}", "{}"])
 def test_absolute_paths_and_dumps_among_the_arguments_work(
     pytester: pytest.Pytester, dump: str, check: Any, make_host: Make, spelling: str
@@ -151,6 +152,7 @@ def lose_when_asked(hosts: Sequence[Host], folder: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.nightly
 def test_a_lost_host_costs_what_it_ran_and_the_others_go_on(
     dump: str, check: Any, make_device: Callable[[str], None], make_host: Make, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_slow_link_costs_the_same_and_hides_no_failure(
     assert judged.outcomes[SOFTMAX] == "passed"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @HOW
 def test_a_card_elsewhere_is_checked(run: Callable[..., Checked], pytester: pytest.Pytester, how: list[str]) -> None:

@@ -129,6 +129,7 @@ def test_what_was_not_compiled_passes_with_little_judged_and_graph_breaks_are_co
     assert "1 with a graph break: " in output
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_inductor_compiles_both_directions_and_says_where_it_only_calls_the_eager_kernel(
     compiled: Callable[..., Checked], write_dump: Any, element: Any, forward: Any, backward: Any
@@ -194,6 +195,7 @@ def test_without_a_compiler_inductor_is_one_error_with_the_remedy(
     assert "needs a C++ compiler (CXX names one) for the CPU, compiled:aot_eager needs none" in found.errors
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_compiled_module_is_checked_against_the_module(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(

@@ -204,6 +204,7 @@ def test_parameters_that_are_sharded_over_data_parallel_ranks_are_whole(
     compare(sharded, whole).stdout.fnmatch_lines(["parts of DTensors were compared as tensors; specify the layout *"])
 
 
+@pytest.mark.nightly
 def test_an_honest_pipeline_raises_no_alarm(compare: Compare, ranks: Callable[..., Path]) -> None:
     result = compare(ranks(_PIPELINE, 2), ranks(_PIPELINE, 1), _TARGET, "pp=2")
     result.stdout.fnmatch_lines(["no compared call differs"])
@@ -214,6 +215,7 @@ def test_another_epsilon_in_a_pipeline_is_the_first_culprit(compare: Compare, ra
     result.stdout.fnmatch_lines(["first forward culprit: *", "    in Module.layers.2.norm.LayerNorm.forward.0"])
 
 
+@pytest.mark.nightly
 def test_collectives_inside_autograd_functions_raise_no_alarm(compare: Compare, ranks: Callable[..., Path]) -> None:
     result = compare(ranks(_FUNCTIONS, 2), ranks(_FUNCTIONS, 1), _TARGET, "tp=2")
     result.stdout.fnmatch_lines(["no compared call differs"])

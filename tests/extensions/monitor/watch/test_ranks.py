@@ -125,6 +125,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_anomalies_show_the_stage_of_the_pipeline_and_its_ranks(tmp_path):
     ended = run_ranks(STAGES, 2, tmp_path)
     assert [code for code, _ in ended] == [0, 0], ended
