@@ -90,7 +90,7 @@ def run(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResu
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [pytest.param([], id="alone"), pytest.param(["-n1"], id="worker")])
+@pytest.mark.parametrize("way", [[], ["-n1"]], ids=["alone", "worker"])
 def test_it_may_crash_the_process_in_which_it_runs(pytester: pytest.Pytester, way: list[str]) -> None:
     result = run(pytester, TESTS + BREAKING, "--msprobe-journal=run.jsonl", "-rP", *way)
     result.assert_outcomes(passed=3, failed=3)

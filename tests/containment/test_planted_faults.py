@@ -111,11 +111,7 @@ def pytest_msprobe_register_devices(registry):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("way", "faults"),
-    [
-        pytest.param(["--msprobe-isolate"], FAULTS | ISOLATED, id="isolated"),
-        pytest.param(["-n2"], FAULTS, id="workers"),
-    ],
+    ("way", "faults"), [(["--msprobe-isolate"], FAULTS | ISOLATED), (["-n2"], FAULTS)], ids=["isolated", "workers"]
 )
 def test_a_run_ends_and_settles_each_record_once_whatever_items_do(
     pytester: pytest.Pytester, way: list[str], faults: dict[str, tuple[str, str]]

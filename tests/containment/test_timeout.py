@@ -18,7 +18,7 @@ SAID = "not finished after 10 s, the limit of --msprobe-timeout"
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("workers", [pytest.param([], id="alone"), pytest.param(["-n2"], id="two workers")])
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "two workers"])
 def test_a_record_that_hangs_in_python_is_one_failure_and_the_run_goes_on(
     write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None], workers: list[str]
 ) -> None:

@@ -97,7 +97,7 @@ def test_the_tables_of_a_resumed_run_are_those_of_the_whole(resumed: Path) -> No
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("workers", [pytest.param([], id="alone"), pytest.param(["-n2"], id="workers")])
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
 def test_a_run_that_finds_everything_finished_ends_as_if_it_had_run(
     pytester: pytest.Pytester, workers: list[str]
 ) -> None:

@@ -104,14 +104,10 @@ torch.npu.synchronize()
 @pytest.mark.parametrize(
     ("peer", "seconds", "expected"),
     [
-        pytest.param("ends", "300", r"EI0002: .* remote rank \[1\].*Heartbeat Lost Occurred", id="ends"),
-        pytest.param(
-            "sleeps",
-            "10",
-            r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed",
-            id="sleeps",
-        ),
+        ("ends", "300", r"EI0002: .* remote rank \[1\].*Heartbeat Lost Occurred"),
+        ("sleeps", "10", r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed"),
     ],
+    ids=["ends", "sleeps"],
 )
 def test_a_rank_whose_peer_does_not_come_ends_with_the_error_of_hccl(
     peer: str, seconds: str, expected: str, pytester: pytest.Pytester

@@ -33,7 +33,7 @@ for _ in range(12):
 @pytest.mark.parametrize(
     ("faults", "expected"),
     [
-        pytest.param("", []),
+        ("", []),
         ("tanh@1=wrong-once:8", [("wrong", 4, 2, "npu:1")]),
     ],
 )

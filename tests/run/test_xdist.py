@@ -207,8 +207,7 @@ def test_one_worker_that_dies_is_replaced_on_the_same_card(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("distribution", "held"),
-    [("load", "node2collection"), pytest.param("loadfile", "registered_collections")],
+    ("distribution", "held"), [("load", "node2collection"), ("loadfile", "registered_collections")]
 )
 def test_equal_collections_of_workers_are_held_once(
     pytester: pytest.Pytester, write_dump: Write, many: Json, check: Any, distribution: str, held: str

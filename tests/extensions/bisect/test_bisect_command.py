@@ -153,9 +153,9 @@ def test_nothing_is_found_in_an_honest_program_that_casts_its_logits_before_the_
 @pytest.mark.parametrize(
     ("text", "fault", "culprit"),
     [
-        pytest.param(CROSS_ENTROPY, "1", "Functional.linear.0"),
+        (CROSS_ENTROPY, "1", "Functional.linear.0"),
         (RMS_NORM, "1", "Functional.linear.0"),
-        pytest.param(AUTOCAST, "2", "Functional.linear.1"),
+        (AUTOCAST, "2", "Functional.linear.1"),
     ],
 )
 def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_path, capsys, text, fault, culprit):
