@@ -21,6 +21,9 @@ MATH_MODE = "math_mode"
 #: Under this name a result that passes says why its verdict says little.
 LITTLE_JUDGED = "little_judged"
 
+#: Under this name a result that passes says which output errs by how much more than sums in float32.
+NARROW_SUMS = "narrow_sums"
+
 
 @dataclass(frozen=True, slots=True)
 class OutputResult:

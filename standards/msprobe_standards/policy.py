@@ -47,6 +47,7 @@ _POLICY_KEYS = (
     "excused_by_baseline",
     "excused_by_sensitivity",
     "failures_in_float64",
+    "accumulation",
     "levels",
     "rules",
     "nondeterministic",
@@ -89,6 +90,8 @@ class Policy:
         sensitive: APIs whose floating-point outputs are excused by their own conditioning (`ExcusedBySensitivity`).
         screening: From how many operations on calls of some APIs are screened.
         failures_in_float64: Whether a failure against golden in float32 is judged again against golden in float64.
+        accumulation: "float32" where a sum of 16-bit numbers that errs by more than float32 sums that are rounded once
+            fails, "any" where the standards alone decide.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Policy:
     sensitive: frozenset[str] = frozenset()
     screening: Sequence[Screened] = ()
     failures_in_float64: bool = False
+    accumulation: str = "any"
     _selected: dict[object, Standard] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -313,6 +317,7 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     excused = one_of(table.get("excused_by_baseline", False), (True, False), f"{path}: excused_by_baseline")
     sensitive = names_in(table.get("excused_by_sensitivity", []), f"{path}: excused_by_sensitivity")
     again = one_of(table.get("failures_in_float64", False), (True, False), f"{path}: failures_in_float64")
+    accumulation = one_of(table.get("accumulation", "any"), ("any", "float32"), f"{path}: accumulation")
     rows = table.get("rules")
     if not isinstance(rows, list) or not rows:
         raise ValueError(
@@ -331,4 +336,6 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     if not isinstance(name, str):
         raise ValueError(f"{path}: name: {shown(name)} is not a string")
     is_loose = names == "loose"
-    return Policy(name, rules, levels, level, is_loose, nondeterministic, frozenset(sensitive), screening, again)
+    return Policy(
+        name, rules, levels, level, is_loose, nondeterministic, frozenset(sensitive), screening, again, accumulation
+    )

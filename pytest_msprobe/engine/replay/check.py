@@ -20,7 +20,11 @@ from pytest_msprobe.engine.replay.annotators import ANNOTATORS
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
+from pytest_msprobe.engine.replay.judging.half_precision import (
+    beyond_float32_sums,
+    errs_more_than_rounding_once,
+    judged_in_float64,
+)
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall, TrialOf
 from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
@@ -51,7 +55,12 @@ def judge_in_blocks(check: DirectionCheck) -> list[OutputResult] | None:
     if large is None:
         return None
     select = partial(prepared.selection.select, direction)
-    return large.judged(trial, direction, select, lambda: prepared.has_informative_inputs(direction))
+    results = large.judged(trial, direction, select, lambda: prepared.has_informative_inputs(direction))
+    if results is None or not (prepared.demands_float32_sums and errs_more_than_rounding_once(results)):
+        return results
+    # What its sums may err by only the whole shows.
+    large.admit_whole()
+    return None
 
 
 def judge_exactly(check: DirectionCheck) -> list[OutputResult]:
@@ -60,14 +69,21 @@ def judge_exactly(check: DirectionCheck) -> list[OutputResult]:
     judge = judge_forward if direction == "forward" else judge_backward
     # The selection is that of the trial which is judged.
     trial, selection = prepared.informative_trial(direction), prepared.selection
-    judged = partial(
-        judge,
-        trial,
-        selection.select,
-        measure_all=prepared.setup.measure_all,
-        recorded=check.recorded,
-        in_mode=selection.select_in_mode if prepared.setup.math_mode == "auto" else None,
-    )
+
+    def judged() -> list[OutputResult]:
+        results = judge(
+            trial,
+            selection.select,
+            measure_all=prepared.setup.measure_all,
+            recorded=check.recorded,
+            in_mode=selection.select_in_mode if prepared.setup.math_mode == "auto" else None,
+        )
+        beyond = beyond_float32_sums(trial, direction, results)
+        if prepared.demands_float32_sums:
+            return [beyond.get(result.path, result) for result in results]
+        check.note_narrow_sums({path: result.verdict.margin for path, result in beyond.items()})
+        return results
+
     return judged_in_float64(trial, judged) if prepared.setup.policy.failures_in_float64 else judged()
 
 
@@ -240,7 +256,9 @@ class Replay:
     @property
     def _by_policy(self) -> tuple[Strategy, ...]:
         """Return how a policy judges: the cheapest way first."""
-        return (*self.setup.strategies.strategies, judge_in_blocks, judge_exactly)
+        # A screen looks at sums of errors, which do not show how often a sum was rounded.
+        screens = () if self._prepared.demands_float32_sums else self.setup.strategies.strategies
+        return (*screens, judge_in_blocks, judge_exactly)
 
     def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the CPU tensors that one direction computes with, by path: ``args.0``, ``kwargs.weight``, ``grad.0``.

@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments, CheckError, 
 from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
+from pytest_msprobe.engine.replay.judging.half_precision import judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note
 from pytest_msprobe.engine.replay.own_backward import judge_by_differences
@@ -142,7 +142,7 @@ class FunctionCheck:
         """Yield what golden is and gets, where the user may not know it."""
         api = self.trial.subject.api
         if not self._has_golden:
-            place = f"on the CPU, its floating-point inputs in {self.trial.golden_dtype}"
+            place = f"on the CPU, its floating-point inputs in {self.trial.golden_side.default_dtype}"
             yield f"Without golden=, golden is {api} itself, {place}."
         elif STATE in self.trial.subject.arguments.kwargs:
             yield f"golden gets the parameters and buffers of {api} as the keyword {STATE}, a dict by name."

@@ -28,6 +28,7 @@ from pytest_msprobe.modes.check.tallies import (
     LeftOpenTally,
     LittleJudgedTally,
     MathModeTally,
+    NarrowSumsTally,
     UnusedTensorsTally,
 )
 from pytest_msprobe.reports.csv import CsvReport
@@ -90,6 +91,7 @@ class CheckMode:
         tallies: tuple[Tally, ...] = (
             LittleJudgedTally(),
             LeftOpenTally(),
+            NarrowSumsTally(in_detail=config.get_verbosity() > 0),
             MathModeTally(),
             LayoutTally(config.stash[options_key].layout, dumps.values()),
             CompiledTally(),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
-from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, DirectionResult, decode_extra, left_open_of
+from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, NARROW_SUMS, DirectionResult, decode_extra, left_open_of
 
 _COMPILED = "compiled"
 
@@ -73,6 +73,24 @@ class MathModeTally(ExtraTally):
 
     extra = MATH_MODE
     line = "{count} judged under {value}, as the device says"
+
+
+class NarrowSumsTally(ExtraTally):
+    """Counts the passes in 16 bits that err by more than sums in float32; ``in_detail`` with how much more."""
+
+    extra = NARROW_SUMS
+    line = "  {count} with {value}"
+
+    def __init__(self, *, in_detail: bool = False) -> None:
+        super().__init__()
+        self._in_detail = in_detail
+
+    def lines(self) -> list[str]:
+        """Return the summary's line, and one for each margin."""
+        if not self._counts:
+            return []
+        first = f"{self._counts.total()} within the policy's limits, but not accumulated in float32 and rounded once"
+        return [first, *(super().lines() if self._in_detail else ())]
 
 
 class LeftOpenTally:

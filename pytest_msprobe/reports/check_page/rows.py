@@ -18,6 +18,7 @@ from pytest_msprobe.reports.text import clipped
 from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.result import (
     LITTLE_JUDGED,
+    NARROW_SUMS,
     DirectionResult,
     InputStatistics,
     OutputResult,
@@ -219,5 +220,5 @@ def _reason(result: DirectionResult) -> str:
         return str(result.skip)
     if result.outcome != "pass":
         return clipped(result.reason.partition("\n")[0], _REASON_LENGTH)
-    remarks = filter(None, (result.extras.get(LITTLE_JUDGED), left_open_of(result.extras)))
+    remarks = filter(None, (*map(result.extras.get, (LITTLE_JUDGED, NARROW_SUMS)), left_open_of(result.extras)))
     return clipped("; ".join(map(str, remarks)), _REASON_LENGTH)

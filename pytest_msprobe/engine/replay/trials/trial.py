@@ -130,9 +130,9 @@ class Trial:
             vars(self).pop(name, None)
 
     @property
-    def golden_dtype(self) -> torch.dtype:
-        """The dtype of floats in the golden run."""
-        return self._golden_side.default_dtype
+    def golden_side(self) -> Side:
+        """The side that golden is computed on."""
+        return self._golden_side
 
     @property
     def differentiates(self) -> bool:
