@@ -271,7 +271,8 @@ class Walk:
         The factor of 16 is that of ``docs/standards-reference.md``, "Where the constants come from".
         """
         roundoff = self.format.unit_roundoff
-        return max(roundoff * self.format.min_normal, 16 * min(roundoff, 2**-24) * self.scale)
+        noise = max(roundoff * self.format.min_normal, 16 * min(roundoff, 2**-24) * self.scale)
+        return min(noise, self.format.min_normal) if self.bounds.tail_is_exact else noise
 
     def _greatest(self, name: str, x: Floats, so_far: float, offset: int, positions: NDArray[np.intp] | None) -> float:
         index = int(x.argmax())

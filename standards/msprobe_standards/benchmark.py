@@ -32,6 +32,9 @@ _UNAIDED_FLOORS = 4.0
 # A choice: errors of sums relate to the scale. Of normal values the smallest 16 % are below a quarter of it; with
 # them the unbiased variance of a layer norm passes in bfloat16.
 _SHARED_FLOOR = 0.25
+# A choice, where small elements are exact: wrong by half. A step of a softmax in bfloat16, where scores differ by 64 to
+# 128, is off by e^0.25, 28 %.
+_HALF = 0.5
 # The upper limit, at 95 %, of how many there are of which none was seen: exp(-3) = 5 %.
 _NONE_SEEN = 3.0
 # Of a count; a normal deviation exceeds 7 of them with a probability of 1e-12.
@@ -75,6 +78,7 @@ class Benchmark(Standard):
         floor: The least error that counts as the baseline's, in unit roundoffs; 0: the dtype's own.
         max_shared: The allowed error of neighbours, in unit roundoffs; 0: not judged.
         max_baseline: The greatest error of the CPU that counts as the baseline's, in roundings; 0: whatever it is.
+        exact_tail: Whether nothing cancels, as in a softmax, so that elements far below the scale count in the tail.
     """
 
     max_rms_ratio: float = 2.0
@@ -83,6 +87,7 @@ class Benchmark(Standard):
     floor: float = 0.0
     max_shared: float = 0.0
     max_baseline: float = 0.0
+    exact_tail: bool = False
 
     name: ClassVar[str] = "benchmark"
     needs_baseline: ClassVar[bool] = True
@@ -93,8 +98,10 @@ class Benchmark(Standard):
         return _SCALED | {"shared_error", "shared_z"} if self.max_shared else _SCALED
 
     def bounds(self, dtype: torch.dtype) -> Bounds:
-        """Leave small elements, whose errors relate to the scale, out of what neighbours share."""
+        """Leave small elements, whose errors relate to the scale, out of what neighbours share; see ``exact_tail``."""
         bounds = msprobe_bounds(dtype)
+        if self.exact_tail:
+            bounds = replace(bounds, tail_is_exact=True, tail=_HALF if dtype.itemsize <= 2 else bounds.tail)
         return replace(bounds, shared_floor=_SHARED_FLOOR) if self.max_shared else bounds
 
     def settled(self, metrics: Metrics) -> Verdict | None:

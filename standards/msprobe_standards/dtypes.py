@@ -47,6 +47,8 @@ class Bounds:
         ulp_floor: Below this share of the output's own scale, the unit in the last place is that of this floor, so
             that cancellation does not count against the result.
         ulp_least: A magnitude below which the unit in the last place is that of this magnitude.
+        tail_is_exact: Whether a small element counts in ``tail_share`` however far below the output's own scale it is, as
+            where no sum cancels; what a device flushes to zero does not.
         shared_floor: Below this share of the output's own scale an element has no part in ``shared_error``.
     """
 
@@ -58,6 +60,7 @@ class Bounds:
     tail: float
     ulp_floor: float = 0.0
     ulp_least: float = 0.0
+    tail_is_exact: bool = False
     shared_floor: float = 0.0
 
 

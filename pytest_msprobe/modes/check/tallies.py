@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
-from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, NARROW_SUMS, DirectionResult, decode_extra, left_open_of
+from pytest_msprobe.results.result import (
+    LITTLE_JUDGED,
+    MATH_MODE,
+    NARROW_SUMS,
+    DirectionResult,
+    decode_extra,
+    left_open_of,
+)
 
 _COMPILED = "compiled"
 
