@@ -21,7 +21,7 @@ MATH_MODE = "math_mode"
 #: Under this name a result that passes says why its verdict says little.
 LITTLE_JUDGED = "little_judged"
 
-#: Under this name a result that passes says which output errs by how much more than sums in float32.
+#: Under this name a result that passes says by how much more than sums in float32 an output errs.
 NARROW_SUMS = "narrow_sums"
 
 

@@ -20,11 +20,7 @@ from pytest_msprobe.engine.replay.annotators import ANNOTATORS
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.judging.half_precision import (
-    beyond_float32_sums,
-    errs_more_than_rounding_once,
-    judged_in_float64,
-)
+from pytest_msprobe.engine.replay.judging.half_precision import beyond_float32_sums, is_rounded_more, judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall, TrialOf
 from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
@@ -35,7 +31,7 @@ from pytest_msprobe.engine.replay.trials.memory_budget import return_freed_befor
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.results.result import NARROW_SUMS, DirectionResult, OutputResult
 
 JudgeForward: TypeAlias = Callable[[Trial], list[OutputResult]]
 
@@ -56,7 +52,7 @@ def judge_in_blocks(check: DirectionCheck) -> list[OutputResult] | None:
         return None
     select = partial(prepared.selection.select, direction)
     results = large.judged(trial, direction, select, lambda: prepared.has_informative_inputs(direction))
-    if results is None or not (prepared.demands_float32_sums and errs_more_than_rounding_once(results)):
+    if results is None or not (prepared.demands_float32_sums and any(map(is_rounded_more, results))):
         return results
     # What its sums may err by only the whole shows.
     large.admit_whole()
@@ -81,7 +77,11 @@ def judge_exactly(check: DirectionCheck) -> list[OutputResult]:
         beyond = beyond_float32_sums(trial, direction, results)
         if prepared.demands_float32_sums:
             return [beyond.get(result.path, result) for result in results]
-        check.note_narrow_sums({path: result.verdict.margin for path, result in beyond.items()})
+        check.extras.pop(NARROW_SUMS, None)
+        if beyond:
+            worst = max(beyond.values(), key=lambda result: result.verdict.margin)
+            times = f"{worst.verdict.margin:.2g} times what float32 accumulation allows"
+            check.extras[NARROW_SUMS] = f"within the policy's limits, {times} ({worst.path})"
         return results
 
     return judged_in_float64(trial, judged) if prepared.setup.policy.failures_in_float64 else judged()

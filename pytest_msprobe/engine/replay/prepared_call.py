@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -42,7 +42,6 @@ from pytest_msprobe.engine.replay.trials.trial import Trial, on_target
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.results.outcomes import Skip, SkipReason
-from pytest_msprobe.results.result import NARROW_SUMS
 
 _AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
 
@@ -366,13 +365,6 @@ class DirectionCheck:
     recorded: Recorded | None
     extras: dict[str, Any] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
-
-    def note_narrow_sums(self, margins: Mapping[str, float]) -> None:
-        """Note how many times what float32 sums allow outputs err by, by path; in place of what was noted before."""
-        self.extras.pop(NARROW_SUMS, None)
-        if margins:
-            worst = max(margins, key=margins.__getitem__)
-            self.extras[NARROW_SUMS] = f"{worst}: {margins[worst]:.2g} times what float32 accumulation allows"
 
 
 def recorded_autocast(record: ForwardRecord, inputs: Iterable[torch.dtype]) -> torch.dtype | None:

@@ -91,7 +91,7 @@ class CheckMode:
         tallies: tuple[Tally, ...] = (
             LittleJudgedTally(),
             LeftOpenTally(),
-            NarrowSumsTally(in_detail=config.get_verbosity() > 0),
+            NarrowSumsTally(),
             MathModeTally(),
             LayoutTally(config.stash[options_key].layout, dumps.values()),
             CompiledTally(),

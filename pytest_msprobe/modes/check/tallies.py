@@ -83,21 +83,13 @@ class MathModeTally(ExtraTally):
 
 
 class NarrowSumsTally(ExtraTally):
-    """Counts the passes in 16 bits that err by more than sums in float32; ``in_detail`` with how much more."""
+    """Counts the passes in 16 bits that err by more than sums in float32."""
 
     extra = NARROW_SUMS
-    line = "  {count} with {value}"
-
-    def __init__(self, *, in_detail: bool = False) -> None:
-        super().__init__()
-        self._in_detail = in_detail
 
     def lines(self) -> list[str]:
-        """Return the summary's line, and one for each margin."""
-        if not self._counts:
-            return []
-        first = f"{self._counts.total()} within the policy's limits, but not accumulated in float32 and rounded once"
-        return [first, *(super().lines() if self._in_detail else ())]
+        """Return the summary's line, with the margin of the first."""
+        return [f"{self._counts.total()} {first}" for first in list(self._counts)[:1]]
 
 
 class LeftOpenTally:

@@ -52,12 +52,8 @@ _FLOAT32 = 2.0**-24  # its unit roundoff
 _OPERATIONS = 4.0  # of _ARITHMETIC in float32, a scalar's rounding included
 
 
-def errs_more_than_rounding_once(results: Sequence[OutputResult]) -> bool:
+def is_rounded_more(result: OutputResult) -> bool:
     """Return whether a result of 16 bits passes though an element errs by more than one rounding."""
-    return any(map(_is_suspect, results))
-
-
-def _is_suspect(result: OutputResult) -> bool:
     verdict = result.verdict
     if verdict.outcome != "pass" or result.math_mode or result.target_dtype not in _HALVES:
         return False
@@ -79,7 +75,7 @@ def beyond_float32_sums(trial: Trial, direction: Direction, results: Sequence[Ou
     of 1 and for the inputs' magnitudes. Where golden is float32 itself, its own errors are allowed as well, and where
     an addend follows a product, the rounding of that.
     """
-    suspect = {result.path: _HALVES[result.target_dtype] for result in results if _is_suspect(result)}
+    suspect = {result.path: _HALVES[result.target_dtype] for result in results if is_rounded_more(result)}
     if not suspect or not _is_known(trial, direction):
         return {}
     trees = produced(trial, direction, ("target", "golden"))
