@@ -32,8 +32,7 @@ _UNAIDED_FLOORS = 4.0
 # A choice: errors of sums relate to the scale. Of normal values the smallest 16 % are below a quarter of it; with
 # them the unbiased variance of a layer norm passes in bfloat16.
 _SHARED_FLOOR = 0.25
-# A choice, where small elements are exact: wrong by half. A step of a softmax in bfloat16, where scores differ by 64 to
-# 128, is off by e^0.25, 28 %.
+# A choice, where small elements are exact: steps of a softmax in bfloat16 may be off by e^0.25, 28 %.
 _HALF = 0.5
 # The upper limit, at 95 %, of how many there are of which none was seen: exp(-3) = 5 %.
 _NONE_SEEN = 3.0

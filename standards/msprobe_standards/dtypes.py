@@ -47,8 +47,7 @@ class Bounds:
         ulp_floor: Below this share of the output's own scale, the unit in the last place is that of this floor, so
             that cancellation does not count against the result.
         ulp_least: A magnitude below which the unit in the last place is that of this magnitude.
-        tail_is_exact: Whether a small element counts in ``tail_share`` however far below the output's own scale it is, as
-            where no sum cancels; what a device flushes to zero does not.
+        tail_is_exact: Whether elements far below the output's own scale count in ``tail_share``, but for subnormals.
         shared_floor: Below this share of the output's own scale an element has no part in ``shared_error``.
     """
 

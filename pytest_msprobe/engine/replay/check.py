@@ -77,11 +77,11 @@ def judge_exactly(check: DirectionCheck) -> list[OutputResult]:
         beyond = beyond_float32_sums(trial, direction, results)
         if prepared.demands_float32_sums:
             return [beyond.get(result.path, result) for result in results]
-        check.extras.pop(NARROW_SUMS, None)
         if beyond:
             worst = max(beyond.values(), key=lambda result: result.verdict.margin)
             times = f"{worst.verdict.margin:.2g} times what float32 accumulation allows"
             check.extras[NARROW_SUMS] = f"within the policy's limits, {times} ({worst.path})"
+            check.properties[NARROW_SUMS] = check.extras[NARROW_SUMS]
         return results
 
     return judged_in_float64(trial, judged) if prepared.setup.policy.failures_in_float64 else judged()

@@ -27,13 +27,7 @@ from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
 from pytest_msprobe.modes.check.layout_choice import LAYOUTS, LayoutChooser
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.results.outcomes import Breakdown, Skip, SkipReason
-from pytest_msprobe.results.result import (
-    LITTLE_JUDGED,
-    NARROW_SUMS,
-    DirectionResult,
-    failed_without_result,
-    left_open_of,
-)
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, failed_without_result, left_open_of
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.item_bases import preselect
 from pytest_msprobe.run.options import Options, options_key
@@ -204,9 +198,7 @@ class RecordItem(DumpItem):
     def properties(self) -> list[tuple[str, str]]:
         """Return device, math modes and seed, why a verdict says little and how much of a result is left open."""
         extras = {} if self.result is None else self.result.extras
-        remarks = {name: extras.get(name) for name in (LITTLE_JUDGED, NARROW_SUMS)} | {
-            "left_open": left_open_of(extras)
-        }
+        remarks = {"little_judged": extras.get(LITTLE_JUDGED), "left_open": left_open_of(extras)}
         own = [(f"msprobe.{name}", str(value)) for name, value in remarks.items() if value]
         return [*own, *self.config.stash[setups_key].properties]
 
