@@ -272,7 +272,7 @@ class Walk:
         """
         roundoff = self.format.unit_roundoff
         noise = max(roundoff * self.format.min_normal, 16 * min(roundoff, 2**-24) * self.scale)
-        return min(noise, self.format.min_normal) if self.bounds.tail_is_exact else noise
+        return min(noise, self.bounds.tail_noise) if self.bounds.tail_noise else noise
 
     def _greatest(self, name: str, x: Floats, so_far: float, offset: int, positions: NDArray[np.intp] | None) -> float:
         index = int(x.argmax())

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from msprobe_standards.dtypes import msprobe_bounds, roundoffs_allowed
+from msprobe_standards.dtypes import float_format, msprobe_bounds, roundoffs_allowed
 from msprobe_standards.protocol import Standard, bias, shared, within
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ class Benchmark(Standard):
         """Leave small elements, whose errors relate to the scale, out of what neighbours share; see ``exact_tail``."""
         bounds = msprobe_bounds(dtype)
         if self.exact_tail:
-            bounds = replace(bounds, tail_is_exact=True, tail=_HALF if dtype.itemsize <= 2 else bounds.tail)
+            tail = _HALF if dtype.itemsize <= 2 else bounds.tail
+            # A device may flush what is smaller to zero.
+            bounds = replace(bounds, tail_noise=float_format(dtype).min_normal, tail=tail)
         return replace(bounds, shared_floor=_SHARED_FLOOR) if self.max_shared else bounds
 
     def settled(self, metrics: Metrics) -> Verdict | None:

@@ -47,7 +47,7 @@ class Bounds:
         ulp_floor: Below this share of the output's own scale, the unit in the last place is that of this floor, so
             that cancellation does not count against the result.
         ulp_least: A magnitude below which the unit in the last place is that of this magnitude.
-        tail_is_exact: Whether elements far below the output's own scale count in ``tail_share``, but for subnormals.
+        tail_noise: The greatest error that says nothing of a small element; 0: what dtype and scale give.
         shared_floor: Below this share of the output's own scale an element has no part in ``shared_error``.
     """
 
@@ -59,7 +59,7 @@ class Bounds:
     tail: float
     ulp_floor: float = 0.0
     ulp_least: float = 0.0
-    tail_is_exact: bool = False
+    tail_noise: float = 0.0
     shared_floor: float = 0.0
 
 

@@ -37,6 +37,8 @@ from pytest_msprobe.extensions.explore.value_strategies import (
     Sizes,
     drawn_tensors,
     plans_around,
+    plans_just_over,
+    plans_over_units,
     recorded_sizes,
     resized,
     smallest_sizes,
@@ -47,6 +49,9 @@ from pytest_msprobe.results.result import DirectionResult
 
 # More elements than this are not drawn.
 _MOST_ELEMENTS = 2**16
+
+# Of sizes that are aimed at: two tensors of just over 2^16 elements, and what goes with them.
+_MOST_AIMED = 2**18
 
 # The standards of what is computed element by element. All else sums.
 _OF_ONE_ROUNDING = frozenset({"binary_consistency", "ulp"})
@@ -59,20 +64,22 @@ _MOST_BYTES = 16 * 2**10
 class Finding:
     """The smallest input found that fails: the body of its forward record, its replay and its result.
 
-    ``fails_again``: it failed when it was run once more.
+    ``why`` says why its sizes were tried, ``fails_again`` whether it failed when it was run once more.
     """
 
     body: bytes
     replay: Replay
     result: DirectionResult
+    why: str = ""
     fails_again: bool = True
 
 
 @dataclass
 class Exploration:
-    """Outcome of exploring: how many inputs were judged, and the finding if there is one."""
+    """Outcome of exploring: how many inputs were judged, and of them with sizes aimed at, and the finding."""
 
     judged: int = 0
+    aimed: int = 0
     finding: Finding | None = None
 
 
@@ -96,8 +103,11 @@ def explore(
     with suppress_warnings():
         with contextlib.suppress(TimeUpError):
             rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
-            plans = plans_around(replay.call, tried.smallest_sizes(), direction, rounds_once=rounds_once)
-            search(tried.judge, plans, key, options.examples)
+            smallest = tried.smallest_sizes()
+            # Where the recorded input fails, smaller ones are looked for.
+            tried_sizes = tried.aim(smallest, options.examples // 2) if failure_kind is None else 0
+            plans = plans_around(replay.call, smallest, direction, rounds_once=rounds_once)
+            search(tried.judge, plans, key, options.examples - tried_sizes)
         tried.shorten()
         tried.run_again()
     return tried.exploration
@@ -154,6 +164,27 @@ class _Search:
             return False
         return True
 
+    def aim(self, smallest: Sizes, most: int) -> int:
+        """Judge sizes at which kernels begin a unit of work that is almost empty; return how many were tried.
+
+        Of a size that fails the least such one is kept.
+        """
+        plans = plans_just_over(self.replay.call, smallest)[:most]
+        for i, plan in enumerate(plans):
+            if not self._fails(plan):
+                continue
+            changed = next(size for size, to in plan.sizes.items() if to != smallest[size])
+            _ = any(self._fails(smaller) for smaller in plans_over_units(smallest, changed))
+            return i + 1
+        return len(plans)
+
+    def _fails(self, plan: Plan) -> bool:
+        try:
+            self.judge(plan)
+        except WrongError:
+            return True
+        return False
+
     def judge(self, plan: Plan) -> bool:
         """Judge a plan; False where its input is none that the API takes. Raises WrongError where it fails."""
         self._watch_time()
@@ -169,9 +200,10 @@ class _Search:
         if _is_refused(candidate, result):
             return False
         self.exploration.judged += 1
+        self.exploration.aimed += bool(plan.why)
         if self._is_wanted(result):
             self.failure_kind = kind_of_failure(result)
-            self._keep(Finding(msgspec.json.encode(body), candidate, result))
+            self._keep(Finding(msgspec.json.encode(body), candidate, result, plan.why))
             raise WrongError
         return True
 
@@ -196,7 +228,7 @@ class _Search:
             result = candidate.judge(self.direction)
             if _is_refused(candidate, result) or not self._is_wanted(result):
                 return False
-            self.exploration.finding = Finding(finding.body, candidate, result)
+            self.exploration.finding = Finding(finding.body, candidate, result, finding.why)
             return True
 
         with contextlib.suppress(TimeUpError):
@@ -219,7 +251,8 @@ class _Search:
         call, setup = self.replay.call, replace(self.replay.setup, memory="given")
         body = resized(self.body, call.name.api, plan.sizes) if plan.sizes else dict(self.body)
         call = replace(call, forward=forward_record(call.forward.name, body))
-        if plan.arguments and _elements(call) > max(_MOST_ELEMENTS, self.fewest):
+        most = _MOST_AIMED if plan.why else max(_MOST_ELEMENTS, self.fewest)
+        if (plan.arguments or plan.why) and _elements(call) > most:
             raise Skip(SkipReason.MEMORY)
         tensors = drawn_tensors(call, plan)
         gradients: dict[str, Drawing] = {}

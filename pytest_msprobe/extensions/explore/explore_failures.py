@@ -26,7 +26,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.tensor_text import MOST_NUMBERS, element_text, nested_text, number_text, tensor_text
 from pytest_msprobe.extensions.explore.explore import Finding, explore, smallest_input
-from pytest_msprobe.extensions.explore.explored_tally import EXPLORED
+from pytest_msprobe.extensions.explore.explored_tally import AIMED, EXPLORED
 from pytest_msprobe.extensions.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.cases.case import with_saved
 from pytest_msprobe.modes.check.cases.save import SaveFailure
@@ -53,13 +53,14 @@ class Explore:
         body = judged.dump.body(judged.replay.call.forward.name)
         exploration = explore(judged.replay, body, recorded, options)
         finding = exploration.finding
+        counts = {EXPLORED: exploration.judged, **({AIMED: exploration.aimed} if exploration.aimed else {})}
         if finding is None:
-            return recorded.with_extra(EXPLORED, exploration.judged)
+            return replace(recorded, extras={**recorded.extras, **counts})
         failed = recorded.verdict.outcome == "fail"
         note = _explored_text(finding, exploration.judged, recorded_failed=failed)
         noted = replace(finding.result, notes=(note,))
         result = replace(recorded, notes=(note, *recorded.notes)) if failed else noted
-        extras = {EXPLORED: exploration.judged, **smallest_input(finding, judged.direction)}
+        extras = {**counts, **smallest_input(finding, judged.direction)}
         result = replace(result, extras={**result.extras, **extras})
         if self._save is None:
             return result
@@ -71,6 +72,7 @@ def _explored_text(finding: Finding, judged: int, *, recorded_failed: bool) -> s
     how = "fails as well, and is smaller" if recorded_failed else "does not: the numbers above are its own"
     recorded = "The recorded input fails" if recorded_failed else "The recorded input passes"
     again = "" if finding.fails_again else f"; it {PASSED_AGAIN}"
+    how = f"{how}; it has {finding.why}" if finding.why else how
     code = _indented(snippet(finding.replay, finding.result))
     return f"{recorded}; of {judged} explored around it, this one {how}{again}:\n\n{code}"
 

@@ -13,6 +13,9 @@ EXPLORED = "explored"
 #: Under this name a result has on how many drawn inputs golden raised, or gave nothing to compare.
 UNJUDGED = "unjudged_inputs"
 
+#: Under this name a result has how many of these had a size at which a kernel begins a unit of work almost empty.
+AIMED = "aimed_sizes"
+
 
 class ExploredTally(ExtraTally):
     """Counts the records around which inputs were explored, by how many."""
@@ -22,11 +25,13 @@ class ExploredTally(ExtraTally):
     def __init__(self) -> None:
         super().__init__()
         self._unjudged = 0
+        self._aimed = 0
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count the inputs of one record."""
         super().add(extras)
         self._unjudged += extras.get(UNJUDGED, 0)
+        self._aimed += extras.get(AIMED, 0)
 
     def lines(self) -> list[str]:
         """Return the summary's line."""
@@ -36,4 +41,9 @@ class ExploredTally(ExtraTally):
         without = f"; {none} had none that could be judged" if none else ""
         without += f"; on {self._unjudged} more golden raised or gave nothing to compare" if self._unjudged else ""
         around = f"{records} record{'s' * (records != 1)}"
-        return [f"{inputs} input{'s' * (inputs != 1)} explored around {around}{without}"]
+        lines = [f"{inputs} input{'s' * (inputs != 1)} explored around {around}{without}"]
+        if self._aimed:
+            lines.append(
+                f"{self._aimed} had a size just over 128 or 2^16 elements; none 2^31, which take gigabytes"
+            )
+        return lines

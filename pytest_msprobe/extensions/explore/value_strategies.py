@@ -38,6 +38,11 @@ _SEEDS = st.integers(0, 2**16)
 # Sizes that are drawn in addition to the smallest and the recorded one.
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)
 
+# What vector units, tiles and lines of memory hold, and what indices of 16 bits count. A choice: 128 is a multiple of
+# the others, so that 129 is just over a multiple of each.
+_UNITS = (8, 16, 32, 64, 128)
+_COUNTED = 2**16
+
 _ALWAYS: tuple[Focus, ...] = ("signed zero", "subnormal", "tie")
 
 Sizes = Mapping[int, int]
@@ -148,11 +153,15 @@ def special_values(dtype: torch.dtype) -> dict[Focus, tuple[float, ...]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """One input as drawn: what recorded sizes become, and the drawing of each tensor, gradients that arrive last."""
+    """One input as drawn: what recorded sizes become, and the drawing of each tensor, gradients that arrive last.
+
+    ``why`` says in words why these sizes are tried; empty where they are drawn.
+    """
 
     sizes: Sizes
     arguments: Mapping[str, Drawing]
     gradients: tuple[Drawing, ...]
+    why: str = ""
 
 
 def plans_around(call: Call, smallest: Sizes, direction: Direction, *, rounds_once: bool) -> st.SearchStrategy[Plan]:
@@ -183,6 +192,33 @@ def plans_around(call: Call, smallest: Sizes, direction: Direction, *, rounds_on
         return Plan(sizes, arguments, tuple(map(draw, gradients[focus])))
 
     return plans()
+
+
+def plans_just_over(call: Call, smallest: Sizes) -> list[Plan]:
+    """Return plans with one size each just over 128, and just over 2^16 elements; the others as small as found."""
+    by_unit = [plans_over_units(smallest, size)[-1] for size in smallest]
+    return [*by_unit, *(plan for size in smallest if (plan := _over_counted(call, smallest, size)) is not None)]
+
+
+def plans_over_units(smallest: Sizes, size: int) -> list[Plan]:
+    """Return plans in which one size is just over a multiple of 8, 16, 32, 64 and 128."""
+    return [_aimed(smallest, size, unit + 1, f"just over a multiple of {unit}") for unit in _UNITS]
+
+
+def _over_counted(call: Call, smallest: Sizes, size: int) -> Plan | None:
+    """Return the plan in which the largest tensor that has this size is just over 2^16 elements."""
+    shapes = [tensor.shape for tensor in tensors_of([*call.forward.args, *call.forward.kwargs.values()])]
+    reached = []
+    for shape in shapes:
+        if times := shape.count(size):
+            others = math.prod(smallest.get(other, other) for other in shape if other != size)
+            reached.append(math.floor((_COUNTED / max(others, 1)) ** (1 / times) + 1e-9) + 1)  # roots are not exact
+    larger = min(reached, default=0)
+    return _aimed(smallest, size, larger, "just over 2^16 elements") if larger > max(_UNITS) + 1 else None
+
+
+def _aimed(smallest: Sizes, size: int, larger: int, why: str) -> Plan:
+    return Plan({**smallest, size: larger}, {}, (), f"size {size} as {larger}, {why}")
 
 
 def drawn_tensors(call: Call, plan: Plan) -> dict[str, torch.Tensor]:
