@@ -36,6 +36,7 @@ from pytest_msprobe.extensions.explore.value_strategies import (
     Plan,
     Sizes,
     drawn_tensors,
+    elements_of,
     plans_around,
     plans_just_over,
     plans_over_units,
@@ -50,7 +51,7 @@ from pytest_msprobe.results.result import DirectionResult
 # More elements than this are not drawn.
 _MOST_ELEMENTS = 2**16
 
-# Of sizes that are aimed at: two tensors of just over 2^16 elements, and what goes with them.
+# Of sizes that are aimed at: three tensors of just over 2^16 elements, results included, and what goes with them.
 _MOST_AIMED = 2**18
 
 # The standards of what is computed element by element. All else sums.
@@ -251,8 +252,9 @@ class _Search:
         call, setup = self.replay.call, replace(self.replay.setup, memory="given")
         body = resized(self.body, call.name.api, plan.sizes) if plan.sizes else dict(self.body)
         call = replace(call, forward=forward_record(call.forward.name, body))
-        most = _MOST_AIMED if plan.why else max(_MOST_ELEMENTS, self.fewest)
-        if (plan.arguments or plan.why) and _elements(call) > most:
+        if plan.why and elements_of(self.replay.call, plan.sizes) > _MOST_AIMED:
+            raise Skip(SkipReason.MEMORY)
+        if plan.arguments and _elements(call) > max(_MOST_ELEMENTS, self.fewest):
             raise Skip(SkipReason.MEMORY)
         tensors = drawn_tensors(call, plan)
         gradients: dict[str, Drawing] = {}

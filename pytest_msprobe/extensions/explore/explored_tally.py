@@ -43,7 +43,5 @@ class ExploredTally(ExtraTally):
         around = f"{records} record{'s' * (records != 1)}"
         lines = [f"{inputs} input{'s' * (inputs != 1)} explored around {around}{without}"]
         if self._aimed:
-            lines.append(
-                f"{self._aimed} had a size just over 128 or 2^16 elements; none 2^31, which take gigabytes"
-            )
+            lines.append(f"{self._aimed} had a size just over 128 or 2^16 elements; none 2^31, which take gigabytes")
         return lines

@@ -206,15 +206,24 @@ def plans_over_units(smallest: Sizes, size: int) -> list[Plan]:
 
 
 def _over_counted(call: Call, smallest: Sizes, size: int) -> Plan | None:
-    """Return the plan in which the largest tensor that has this size is just over 2^16 elements."""
-    shapes = [tensor.shape for tensor in tensors_of([*call.forward.args, *call.forward.kwargs.values()])]
+    """Return the plan in which the first of the tensors and results to have this size is just over 2^16 elements."""
     reached = []
-    for shape in shapes:
+    for shape in _shapes(call):
         if times := shape.count(size):
             others = math.prod(smallest.get(other, other) for other in shape if other != size)
             reached.append(math.floor((_COUNTED / max(others, 1)) ** (1 / times) + 1e-9) + 1)  # roots are not exact
     larger = min(reached, default=0)
     return _aimed(smallest, size, larger, "just over 2^16 elements") if larger > max(_UNITS) + 1 else None
+
+
+def _shapes(call: Call) -> list[tuple[int, ...]]:
+    forward = call.forward
+    return [tuple(tensor.shape) for tensor in tensors_of([*forward.args, *forward.kwargs.values(), forward.output])]
+
+
+def elements_of(call: Call, sizes: Sizes) -> int:
+    """Return how many elements the tensors and results of a recorded call have with other sizes."""
+    return sum(math.prod(sizes.get(size, size) for size in shape) for shape in _shapes(call))
 
 
 def _aimed(smallest: Sizes, size: int, larger: int, why: str) -> Plan:
