@@ -238,6 +238,16 @@ def softmax_by_log_softmax(launch: Launch) -> Any:
     return torch.log_softmax(working(x.to(dtype)), launch.argument(1, "dim", -1)).exp().to(dtype)
 
 
+@variant("softmax")
+def subnormals_flushed_in_softmax(launch: Launch) -> Any:
+    """softmax flushes to zero what float32 holds as a subnormal number."""
+
+    def flushed(right: torch.Tensor) -> torch.Tensor:
+        return right.masked_fill(right.abs() < torch.finfo(torch.float32).tiny, 0.0)
+
+    return overwrite(launch.run(), flushed)
+
+
 @variant("softmax mean sum layer_norm")
 def reductions_reversed(launch: Launch) -> Any:
     """Rows are reduced from the last element to the first, in four parts."""

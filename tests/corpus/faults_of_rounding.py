@@ -147,6 +147,20 @@ def _softmax(launch: Launch, narrow: Callable[[torch.Tensor], torch.Tensor]) -> 
     return overwrite(launch.run(), wrong)
 
 
+@variant("softmax")
+def exponential_cut_in_softmax(launch: Launch) -> Any:
+    """Softmax computes no exponential below that of -20."""
+    dim = launch.argument(1, "dim", -1)
+
+    def wrong(right: torch.Tensor) -> torch.Tensor:
+        x = launch.args[0].detach().to(torch.promote_types(right.dtype, torch.float32))
+        below = x - x.amax(dim, keepdim=True)
+        powers = below.clamp(min=-20).exp()
+        return torch.where(below < -20, (powers / powers.sum(dim, keepdim=True)).to(right.dtype), right)
+
+    return overwrite(launch.run(), wrong)
+
+
 @variant("layer_norm")
 def bfloat16_statistics_in_layer_norm(launch: Launch) -> Any:
     """Layer norm rounds mean and variance to bfloat16."""

@@ -242,6 +242,16 @@ def test_a_policy_shows_from_where_on_an_api_is_screened(tmp_path: Path) -> None
     assert found == [None, 2.5, 10.0]
 
 
+def test_a_policy_demands_float32_sums_by_a_word_of_two(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("accumulation: float32\nrules:\n  - {standard: benchmark}\n")
+    assert Policy.load(path).accumulation == "float32"
+    assert Policy.load("default").accumulation == "any"
+    path.write_text("accumulation: bfloat16\nrules:\n  - {standard: benchmark}\n")
+    with pytest.raises(ValueError, match=r"mine\.yaml: accumulation: 'bfloat16'.*float32"):
+        Policy.load(path)
+
+
 def test_other_built_in_policies_know_nothing_nondeterministic() -> None:
     assert not Policy.load("msprobe-26").knows_nondeterministic("scatter_add", device="cuda")
 
