@@ -80,7 +80,7 @@ def judge_exactly(check: DirectionCheck) -> list[OutputResult]:
         if beyond:
             worst = max(beyond.values(), key=lambda result: result.verdict.margin)
             times = f"{worst.verdict.margin:.2g} times what float32 accumulation allows"
-            check.extras[NARROW_SUMS] = f"within the policy's limits, {times} ({worst.path})"
+            check.extras[NARROW_SUMS] = f"within the policy's limits, {times} at {worst.path}"
             check.properties[NARROW_SUMS] = check.extras[NARROW_SUMS]
         return results
 

@@ -89,7 +89,8 @@ class NarrowSumsTally(ExtraTally):
 
     def lines(self) -> list[str]:
         """Return the summary's line, with the margin of the first."""
-        return [f"{self._counts.total()} {first}" for first in list(self._counts)[:1]]
+        others = " and others" if len(self._counts) > 1 else ""
+        return [f"{self._counts.total()} {first}{others}" for first in list(self._counts)[:1]]
 
 
 class LeftOpenTally:

@@ -86,7 +86,7 @@ def test_partial_sums_in_16_bits_fail_by_the_policy_and_are_noted_without_it(
         errors = (in_narrow_parts(None, [x], {}).double() - golden).abs()
         scaled = (errors / golden.abs().clamp_min(golden.abs().mean())).max() / 2.0**-8
         assert f"up to {scaled:.4g} unit roundoffs" in strict.verdict.reason
-        assert "times what float32 accumulation allows (output.0)" in loose.extras[NARROW_SUMS]
+        assert "times what float32 accumulation allows at output.0" in loose.extras[NARROW_SUMS]
 
 
 @pytest.mark.parametrize("order", [one_by_one, in_eight_lanes, ascending])
