@@ -81,12 +81,12 @@ def beyond_float32_sums(trial: Trial, direction: Direction, results: Sequence[Ou
     trees = produced(trial, direction, ("target", "golden"))
     targets, goldens = dict(tensors_with_paths(trees["target"])), dict(tensors_with_paths(trees["golden"]))
     errors = _errors_of_arithmetic if _name(trial) in _ARITHMETIC and direction == "forward" else _errors_of_sums
-    in_float32, found = errors(trial, direction, goldens), {}
+    in_float32, failures = errors(trial, direction, goldens), {}
     for path in suspect.keys() & targets.keys() & in_float32.keys():
         target, golden, dtype = targets[path], goldens[path], suspect[path]
         metrics = measure(target, golden, only={"max_scaled_error", "scale"})
         scale = metrics["scale"]
-        if not scale or {each for each in trial.subject.arguments.tensor_dtypes if each.is_floating_point} != {dtype}:
+        if not scale or _float_dtypes(trial) != {dtype}:
             continue
         relative, absolute, addend = in_float32[path]
         own = (1 + (golden.dtype == torch.float32)) * (relative + absolute / scale) * _FLOAT32
@@ -94,8 +94,12 @@ def beyond_float32_sums(trial: Trial, direction: Direction, results: Sequence[Ou
         verdict = within(Benchmark.name, metrics, {"max_scaled_error": allowed})
         if verdict.outcome == "fail" and math.isfinite(verdict.margin):
             reason = f"more than float32 sums, rounded once to the nearest: {verdict.reason}"
-            found[path] = output_result(path, replace(verdict, reason=reason), target, golden)
-    return found
+            failures[path] = output_result(path, replace(verdict, reason=reason), target, golden)
+    return failures
+
+
+def _float_dtypes(trial: Trial) -> set[torch.dtype]:
+    return {tensor.dtype for _, tensor in trial.subject.arguments.tensors() if tensor.is_floating_point()}
 
 
 def _name(trial: Trial) -> str:
