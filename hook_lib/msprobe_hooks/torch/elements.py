@@ -83,6 +83,10 @@ def tensor_entry(tensor: Tensor) -> tuple[TensorEntry, int]:
 
 
 def _describe_memory(tensor: Tensor, entry: TensorEntry) -> int:
+    if tensor.is_conj():
+        entry.is_conj = True
+    if tensor.is_neg():
+        entry.is_neg = True
     is_contiguous = tensor.is_contiguous()
     if not is_contiguous:
         if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):

@@ -26,7 +26,7 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.call import Call, operation
-from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, in_memory, lay_out_all
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
@@ -35,6 +35,7 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
+from pytest_msprobe.engine.values.strides import resolved
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 
@@ -108,7 +109,8 @@ class Arguments:
         result = lay_out_all(tensors, fresh, op_info(operation).storage)
         placed = result.tensors
         if not in_memory:
-            placed = {path: placed.get(path, tensors[path]).contiguous() for path in layouts if is_plain(tensors[path])}
+            values = {path: placed.get(path, tensors[path]) for path in layouts if is_plain(tensors[path])}
+            placed = {path: resolved(tensor).contiguous() for path, tensor in values.items()}
 
         def put(path: str, leaf: Any) -> Any:
             return placed.get(path, leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -176,7 +178,7 @@ def build_arguments(
     shapes = {path: element.shape for path, element in recorded}
     fitting = {path: tuple(tensor.shape) == shapes.get(path) for path, tensor in arguments.tensors()}
     layouts = {path: layout for path, layout in layouts.items() if fitting.get(path)}
-    return arguments.laid_out(layouts, operation(call.api), in_memory=memory == "recorded")
+    return arguments.laid_out(in_memory(layouts, memory), operation(call.api), in_memory=memory != "contiguous")
 
 
 def has_tensor_files(call: Call) -> bool:
