@@ -79,6 +79,8 @@ def tensor_entry(tensor: Tensor) -> tuple[TensorEntry, int]:
         _describe_subclass(tensor, entry)
     elif tensor.layout is _STRIDED:
         return entry, _describe_memory(tensor, entry)
+    elif tensor.layout is torch.sparse_coo and tensor.dim() == tensor.sparse_dim() > 0:
+        entry.nnz, entry.is_coalesced = tensor._nnz(), tensor.is_coalesced()
     return entry, 0
 
 

@@ -205,7 +205,8 @@ def tensor_source(
         if real_data and element.data_name:
             return load_tensor(element, call.tensor_folder)
         element, own_seed = narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path)
-        undrawn = undrawn_tensor(element, own_seed) if postpone is not None and element.layout is None else None
+        is_dense = element.layout is None and element.nnz is None
+        undrawn = undrawn_tensor(element, own_seed) if postpone is not None and is_dense else None
         if undrawn is None or postpone is None:
             return random_tensor(element, own_seed)
         postpone(undrawn)
