@@ -47,14 +47,10 @@ class Layout(msgspec.Struct, frozen=True):
     is_conj: bool = False
     is_neg: bool = False
 
-    @property
-    def is_lazy(self) -> bool:
-        """Return whether memory holds other numbers than its elements."""
-        return self.is_conj or self.is_neg
-
     def resolved(self) -> Layout:
-        """Return the layout of memory, of its own, that holds the elements themselves."""
-        return msgspec.structs.replace(self, is_conj=False, is_neg=False, storage=None) if self.is_lazy else self
+        """Return the layout without lazy bits; one that had them is of a storage of its own."""
+        is_lazy = self.is_conj or self.is_neg
+        return msgspec.structs.replace(self, is_conj=False, is_neg=False, storage=None) if is_lazy else self
 
 
 def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:

@@ -177,21 +177,19 @@ def _layouts(prepared: PreparedCall, direction: Direction) -> dict[str, _Named]:
             if not gradient.is_contiguous() or gradient.storage_offset() or is_lazy(gradient):
                 bits = {"is_conj": gradient.is_conj(), "is_neg": gradient.is_neg()}
                 layout = Layout(gradient.stride(), gradient.storage_offset(), **bits)
-                named[f"grad.{path}"] = _named(tuple(gradient.shape), layout)
+                named[f"grad.{path}".rstrip(".")] = _named(tuple(gradient.shape), layout)
     return named
 
 
 def _cause(layouts: dict[str, _Named], judged_without_bits: Callable[[], Outcome]) -> dict[str, _Named]:
     """Return of layouts with which a call fails, and without which it passes, the bits or the places if they matter."""
-    if not any(named.bits for named in layouts.values()) or not any(named.place for named in layouts.values()):
+    places, bits = ({path: named for path, named in layouts.items() if named[part]} for part in (0, 1))
+    outcome = judged_without_bits() if places and bits else "skip"
+    if outcome == "skip":
         return layouts
-    match judged_without_bits():
-        case "fail":
-            return {path: named._replace(bits="") for path, named in layouts.items() if named.place}
-        case "skip":
-            return layouts
-        case _:
-            return {path: named._replace(place="") for path, named in layouts.items() if named.bits}
+    if outcome == "fail":
+        return {path: named._replace(bits="") for path, named in places.items()}
+    return {path: named._replace(place="") for path, named in bits.items()}
 
 
 def _in_words(layouts: Mapping[str, _Named]) -> str:
@@ -204,8 +202,9 @@ def _in_words(layouts: Mapping[str, _Named]) -> str:
 
 
 def _named(shape: tuple[int, ...], layout: Layout) -> _Named:
-    bits = (("the conjugate bit", layout.is_conj), ("the negative bit", layout.is_neg))
-    return _Named(_place(shape, layout), " and ".join(name for name, is_set in bits if is_set))
+    named = (("the conjugate bit", layout.is_conj), ("the negative bit", layout.is_neg))
+    bits = " and ".join(name for name, is_set in named if is_set)
+    return _Named(_place(shape, layout) or ("" if bits else "a larger storage"), bits)
 
 
 def _place(shape: tuple[int, ...], layout: Layout) -> str:
@@ -214,9 +213,7 @@ def _place(shape: tuple[int, ...], layout: Layout) -> str:
             return name
     if layout.stride != contiguous_stride(shape):
         return f"stride {layout.stride}"
-    if layout.storage_offset:
-        return f"storage offset {layout.storage_offset}"
-    return "" if layout.is_lazy and layout.storage_size is None else "a larger storage"
+    return f"storage offset {layout.storage_offset}" if layout.storage_offset else ""
 
 
 class Replay:

@@ -148,7 +148,7 @@ class _Call:
             places = [None] * len(tensors)
         for (_, entry), x in zip(tensors, places, strict=True):
             if x is not None and x.is_conj and not calls.is_complex(entry):
-                x = memory.conjugated(x)
+                x = memory.flipped(x, conj=True)
             yield entry, x if x is not None and x.shape == shape_of(entry) else None
 
     def _made(self, outputs: Sequence[Entry]) -> Sequence[Known | None]:

@@ -96,14 +96,9 @@ def transposed(x: Known, first: object, second: object) -> Known:
     return permuted(x, order)
 
 
-def conjugated(x: Known) -> Known:
-    """Return it with its conjugate bit flipped."""
-    return msgspec.structs.replace(x, is_conj=not x.is_conj)
-
-
-def negated(x: Known) -> Known:
-    """Return it with its negative bit flipped."""
-    return msgspec.structs.replace(x, is_neg=not x.is_neg)
+def flipped(x: Known, *, conj: bool = False, neg: bool = False) -> Known:
+    """Return it with these of its lazy bits flipped."""
+    return msgspec.structs.replace(x, is_conj=x.is_conj != conj, is_neg=x.is_neg != neg)
 
 
 def imaginary(x: Known) -> Known:

@@ -74,7 +74,6 @@ def _random_sparse(element: TensorElement, nnz: int, seed: int) -> torch.Tensor:
     if element.is_coalesced:
         places = sorted(generator.sample(range(count), min(nnz, count)))
     else:
-        # More elements than that add nothing but memory.
         places = generator.choices(range(count), k=min(nnz, 4 * count)) if count else []
         places[-1:] = places[:1]
     indices = torch.tensor(np.array(np.unravel_index(np.array(places, int), element.shape)))
