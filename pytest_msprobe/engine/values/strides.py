@@ -29,9 +29,10 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def flipped(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:
-    """Return a view of the same memory with these of its lazy bits flipped."""
+    """Return a view of the same memory with these of its lazy bits flipped, as far as its dtype has them."""
     tensor = tensor.conj() if conj else tensor
-    return torch._neg_view(tensor) if neg else tensor
+    is_never_negated = tensor.dtype is torch.bool or (tensor.is_floating_point() and tensor.element_size() == 1)
+    return torch._neg_view(tensor) if neg and not is_never_negated else tensor
 
 
 def without_bits(tensor: torch.Tensor) -> torch.Tensor:

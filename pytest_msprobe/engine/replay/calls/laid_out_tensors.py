@@ -96,8 +96,7 @@ def lay_out_all(
         values = tensors.get(path)
         if values is not None and _fits(values, layout):
             key: object = path if layout.storage is None else (layout.storage, values.dtype)
-            bits = layout.is_conj and values.is_complex(), layout.is_neg
-            member = Member(path, values, layout.stride, layout.storage_offset, *bits)
+            member = Member(path, values, layout.stride, layout.storage_offset, layout.is_conj, layout.is_neg)
             groups.setdefault(key, []).append((member, layout))
     placed: dict[str, torch.Tensor] = {}
     tied: set[str] = set()
@@ -119,9 +118,6 @@ def lay_out_all(
 
 def _fits(values: torch.Tensor, layout: Layout) -> bool:
     if not is_plain(values) or values.numel() == 0 or len(layout.stride) != values.dim():
-        return False
-    if layout.is_neg and (values.dtype is torch.bool or (values.is_floating_point() and values.element_size() == 1)):
-        # Torch negates none of them.
         return False
     return min((*layout.stride, layout.storage_offset)) >= 0
 

@@ -78,8 +78,9 @@ def _random_sparse(element: TensorElement, nnz: int, seed: int) -> torch.Tensor:
         places[-1:] = places[:1]
     indices = torch.tensor(np.array(np.unravel_index(np.array(places, int), element.shape)))
     values = random_tensor(msgspec.structs.replace(element, shape=(len(places),), nnz=None), seed)
-    flags = {"is_coalesced": element.is_coalesced, "check_invariants": False}
-    return torch.sparse_coo_tensor(indices, values, element.shape, **flags)
+    return torch.sparse_coo_tensor(
+        indices, values, element.shape, is_coalesced=element.is_coalesced, check_invariants=False
+    )
 
 
 def _random_bool(element: TensorElement, generator: torch.Generator) -> torch.Tensor:
