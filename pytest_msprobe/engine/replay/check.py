@@ -156,7 +156,7 @@ def _with_words(result: DirectionResult, words: str) -> DirectionResult:
 
 
 class _Named(NamedTuple):
-    """What a tensor's layout is called: its place in memory, its lazy bits, and what it shares; empty where usual."""
+    """Name of a tensor's layout: its place in memory, its lazy bits, and if it shares memory; empty where usual."""
 
     place: str
     bits: str
