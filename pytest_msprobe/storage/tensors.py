@@ -16,6 +16,7 @@ import torch
 
 from msprobe_hooks.dump.memory_layouts import span
 from msprobe_hooks.regular_files import require_regular
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import flipped, lay_out, resolved
 from pytest_msprobe.engine.values.system_memory import free_bytes
@@ -35,7 +36,9 @@ _ALWAYS_FREE = 64 * 2**20
 
 
 def describe(tensor: torch.Tensor) -> StoredTensor:
-    """Return what the file does not say of a tensor."""
+    """Return what the file does not say of a tensor. Raises TensorFileError for more than a block of elements."""
+    if not is_plain(tensor):
+        raise TensorFileError("a sparse, nested or quantized tensor is not stored")
     bits = tensor.is_conj(), tensor.is_neg()
     return StoredTensor(str(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), *bits)
 

@@ -66,6 +66,11 @@ def test_a_tensor_comes_back_with_its_lazy_bits(tmp_path: Path, tensor: torch.Te
     assert torch.equal(found, tensor)
 
 
+def test_a_sparse_tensor_is_refused_with_the_reason() -> None:
+    with pytest.raises(TensorFileError, match="a sparse, nested or quantized tensor is not stored"):
+        describe(torch.eye(2).to_sparse())
+
+
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @given(tensor=strided())
 def test_a_tensor_comes_back_with_its_bits_and_its_strides(
