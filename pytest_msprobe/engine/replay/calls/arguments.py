@@ -29,6 +29,7 @@ from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
+from pytest_msprobe.engine.replay.inputs.points import put_points
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
 from pytest_msprobe.engine.replay.inputs.sparse_reads import draw_what_is_read
 from pytest_msprobe.engine.replay.ops.op_info import op_info
@@ -166,6 +167,9 @@ def build_arguments(
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     if traits.constraint is not None and not is_supplied and (not real_data or _draws_numbers(call)):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
+    # Other frameworks define their points by themselves.
+    if traits.points is not None and not (is_supplied or call.counterpart or (real_data and has_tensor_files(call))):
+        put_points(traits.points, args, kwargs, stream_seed(seed, str(call.name), "points"))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]

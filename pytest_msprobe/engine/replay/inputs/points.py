@@ -1,0 +1,265 @@
+"""Points at which kernels differ, put into drawn inputs: kinks, edges, halves, and equal values.
+
+Random numbers hardly ever hit them. A point is put where it lies between the values that were drawn, so that the
+recorded range stays as it is, and where it is exact in the tensor's dtype, so that golden sees the same number. What
+torch defines there is listed in docs/standards-reference.md, with the sources. Points where it leaves the result open
+are not put, and neither are ends of a domain: they are drawn where they are recorded extrema.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
+from pytest_msprobe.engine.values.error_kinds import REFUSALS
+
+#: Puts points into the drawn arguments of an operation, in place.
+Points: TypeAlias = Callable[[DrawnArguments], None]
+
+#: Elements of another tensor that broadcasts to the first one, each with this number added.
+Distant: TypeAlias = tuple[torch.Tensor, float]
+
+Which: TypeAlias = Literal["any", "greatest", "least", "middle"]
+
+# A format of 8 bits may have no second zero, and few operations are defined for one.
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+# Choices: a point is at four places, as the gradient that arrives may be near zero at one; all points together take
+# a quarter of a tensor at most; of sixteen places one mostly has a value that lies in the other tensor's range too.
+_TIMES, _SHARE, _TRIED = 4, 4, 16
+
+# A choice: of so many slices one may be zero.
+_SLICES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A point that is an argument of the call: a number, or a tensor that broadcasts to the input.
+
+    ``default`` is torch's, None where there is no point without the argument; ``sign`` is a factor of a number.
+    """
+
+    position: int
+    name: str
+    default: float | None = None
+    sign: float = 1.0
+
+    def of(self, drawn: DrawnArguments) -> Any:
+        """Return the point in a call; None where there is none."""
+        value = drawn.get(self.position, self.name)
+        value = self.default if value is None else value
+        return self.sign * value if isinstance(value, (int, float)) else value
+
+
+def put_points(points: Points, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> None:
+    """Put points into drawn arguments in place; what the operation does not take stays as it is."""
+    with contextlib.suppress(*REFUSALS):
+        points(DrawnArguments(args, kwargs, seed))
+
+
+def several(*parts: Points) -> Points:
+    """Return what puts the points of all parts."""
+
+    def put(drawn: DrawnArguments) -> None:
+        for part in parts:
+            part(drawn)
+
+    return put
+
+
+def at(*points: float | Argument, of: int = 0, name: str = "input") -> Points:
+    """Return what puts points into one argument."""
+
+    def put(drawn: DrawnArguments) -> None:
+        found = (point.of(drawn) if isinstance(point, Argument) else point for point in points)
+        pairs = [(point, 0.0) if isinstance(point, torch.Tensor) else point for point in found if point is not None]
+        _put(drawn, drawn.tensor(of, name, "self"), pairs)
+
+    return put
+
+
+def equal(name: str = "other") -> Points:
+    """Return what makes elements of the first two arguments equal, in the one that has the shape of both."""
+    in_first, in_second = at(Argument(1, name)), at(Argument(0, "input"), of=1, name=name)
+
+    def put(drawn: DrawnArguments) -> None:
+        first, second = drawn.tensor(0, "input", "self"), drawn.tensor(1, name)
+        is_narrower = first is not None and second is not None and first.numel() < second.numel()
+        (in_second if is_narrower else in_first)(drawn)
+
+    return put
+
+
+def apart(by: Argument) -> Points:
+    """Return what makes elements of the input equal to the target, or a distance away on either side."""
+
+    def put(drawn: DrawnArguments) -> None:
+        target, distance = drawn.tensor(1, "target"), by.of(drawn)
+        if target is not None:
+            _put(drawn, drawn.tensor(0, "input"), [(target, 0.0), (target, distance), (target, -distance)])
+
+    return put
+
+
+def ties(which: Which = "any", *, dim_at: int = 1, dim: int | None = -1) -> Points:
+    """Return what makes values equal that are ordered or selected along a dimension; None is all of the input."""
+
+    def put(drawn: DrawnArguments) -> None:
+        values = drawn.tensor(0, "input", "self")
+        if values is None or values.dtype is torch.bool or values.is_complex() or not values.is_contiguous():
+            return
+        ends = values.view(-1)[[0, -1]]
+        for lane in _lanes(drawn, values, dim_at, dim):
+            count = len(lane)
+            source = drawn.places.randrange(count) if which == "any" else int(_POSITIONS[which](lane))
+            _copy(lane, source, drawn.places.sample(range(count), min(_TIMES, count // _SHARE)))
+        values.view(-1)[[0, -1]] = ends
+
+    return put
+
+
+_POSITIONS: dict[Which, Callable[[torch.Tensor], torch.Tensor]] = {
+    "greatest": torch.argmax,
+    "least": torch.argmin,
+    "middle": lambda lane: lane.median(dim=0).indices,
+}
+
+
+def selected(which: Which) -> Points:
+    """Return what makes elements of two arguments equal, or those of one that are the greatest or least."""
+    of_one, of_two = ties(which, dim=None), equal()
+
+    def put(drawn: DrawnArguments) -> None:
+        (of_one if drawn.tensor(1, "other") is None else of_two)(drawn)
+
+    return put
+
+
+def neighbours(drawn: DrawnArguments) -> None:
+    """Make neighbours equal."""
+    values = drawn.tensor(0, "input", "self")
+    if values is not None and values.is_contiguous() and values.numel() > _SHARE:
+        flat = values.view(-1)
+        for start in drawn.places.sample(range(1, len(flat) - 2), min(_TIMES, len(flat) // _SHARE)):
+            _copy(flat, start, [start + 1])
+
+
+def among(values_at: int, values: str, ordered_at: int, ordered: str) -> Points:
+    """Return what makes values equal to some of those among which a call looks for them, in the same row."""
+
+    def put(drawn: DrawnArguments) -> None:
+        wanted, rows = drawn.tensor(values_at, values), drawn.tensor(ordered_at, ordered)
+        if wanted is None or rows is None or not rows.numel() or drawn.kwargs.get("sorter") is not None:
+            return
+        columns = torch.randint(rows.shape[-1], wanted.shape[-1:], generator=drawn.generator)
+        _put(drawn, wanted, [(rows[..., columns], 0.0)])
+
+    return put
+
+
+def zero_slices(drawn: DrawnArguments) -> None:
+    """Set a slice to zero whose norm is taken, where zeros lie in the range; the gradient of that norm is zero."""
+    values, order = drawn.tensor(0, "input", "self", "x", "A"), drawn.get(1, "p", "ord")
+    if values is None or values.dtype not in _DTYPES or order not in (None, "fro", 1, 2, math.inf):
+        return
+    low, high = _range(values)
+    lanes = _along(drawn, values, 2, None)
+    if lanes.shape[:-1].numel() >= _SLICES and low <= 0 <= high:
+        # The first slice and the last one hold the extrema.
+        _at(lanes, drawn.places.randrange(1, lanes.shape[:-1].numel() - 1)).zero_()
+
+
+def halves(drawn: DrawnArguments) -> None:
+    """Put in numbers halfway between whole ones, where a call rounds to whole ones."""
+    if not drawn.kwargs.get("decimals"):
+        at(0.5, -0.5, 1.5, -1.5, 2.5, -2.5)(drawn)
+
+
+def powers(drawn: DrawnArguments) -> None:
+    """Put in zero to the power of zero, and zero where a number is the exponent and the gradient is finite."""
+    base, exponent = drawn.tensor(0, "input", "self"), drawn.get(1, "exponent", "other")
+    if isinstance(exponent, (int, float)) and (exponent == 0 or exponent >= 1):
+        at(0.0)(drawn)
+    elif base is not None and isinstance(exponent, torch.Tensor) and base.shape == exponent.shape:
+        ranges = [_range(each) for each in (base, exponent) if each.dtype in _DTYPES]
+        if len(ranges) == 2 and all(low <= 0 <= high for low, high in ranges):
+            state = drawn.places.getstate()
+            for each in (base, exponent):
+                drawn.places.setstate(state)
+                _put(drawn, each, [0.0])
+
+
+def _put(drawn: DrawnArguments, tensor: torch.Tensor | None, points: Sequence[float | Distant]) -> None:
+    """Write points, each at a few places, into a tensor of floats that is large enough for them."""
+    if tensor is None or tensor.dtype not in _DTYPES or not tensor.is_contiguous() or not points:
+        return
+    count, flat = tensor.numel(), tensor.view(-1)
+    times = min(_TIMES, count // (_SHARE * len(points)))
+    if not times:
+        return
+    low, high = _range(tensor)
+    inner = range(1, count - 1)
+
+    def write(places: list[int], values: torch.Tensor, are_exact: torch.Tensor | bool, at_most: int) -> None:
+        there, rounded = torch.tensor(places), values.to(tensor.dtype)
+        fits = (rounded.double() == values) & (values >= low) & (values <= high) & flat[there].isfinite() & are_exact
+        chosen = fits.nonzero()[:at_most, 0]
+        flat[there[chosen]] = rounded[chosen]
+
+    numbers = [point for point in points if not isinstance(point, tuple)] * times
+    write(drawn.places.sample(inner, len(numbers)), torch.tensor(numbers, dtype=torch.float64), True, len(numbers))
+    for other, distance in (point for point in points if isinstance(point, tuple)):
+        places = drawn.places.sample(inner, min(len(inner), times * _TRIED))
+        values = other.expand_as(tensor)[np.unravel_index(places, tensor.shape)].double()
+        moved = values + distance
+        # What is exact here is so in every precision.
+        write(places, moved, moved - values == distance, times)
+
+
+def _range(tensor: torch.Tensor) -> tuple[float, float]:
+    """Return the least and the greatest finite value; NaN where there is none, which is less than nothing."""
+    low, high = (bound.item() for bound in tensor.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        finite = tensor[tensor.isfinite()]
+        low, high = (bound.item() for bound in finite.aminmax()) if finite.numel() else (math.nan, math.nan)
+    return low, high
+
+
+def _along(drawn: DrawnArguments, values: torch.Tensor, dim_at: int, dim: int | None) -> torch.Tensor:
+    """Return the tensor as it lies, with what a call goes along as the last dimension.
+
+    Dimensions that memory does not hold as one become a copy: what is written there is lost.
+    """
+    given = drawn.get(dim_at, "dim")
+    # sort(x, descending) may come without a dimension, and so may unique(x, sorted).
+    given = dim if given is None or isinstance(given, bool) else given
+    dims = tuple(range(values.dim())) if given in (None, (), []) else (given,) if isinstance(given, int) else given
+    return values.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims))
+
+
+def _at(lanes: torch.Tensor, number: int) -> torch.Tensor:
+    return lanes[tuple(map(int, np.unravel_index(number, lanes.shape[:-1])))]
+
+
+def _lanes(drawn: DrawnArguments, values: torch.Tensor, dim_at: int, dim: int | None) -> Iterator[torch.Tensor]:
+    """Yield a few of the lanes that a call goes along, if they are long enough for equal values."""
+    lanes = _along(drawn, values, dim_at, dim)
+    if lanes.shape[-1] >= _SHARE:
+        count = lanes.shape[:-1].numel()
+        yield from (_at(lanes, number) for number in drawn.places.sample(range(count), min(_TIMES, count)))
+
+
+def _copy(lane: torch.Tensor, source: int, places: Sequence[int]) -> None:
+    """Write a value to other places of its lane; what is not finite neither moves nor goes."""
+    value = lane[source].clone()
+    if value.isfinite():
+        for place in places:
+            if lane[place].isfinite():
+                lane[place] = value
