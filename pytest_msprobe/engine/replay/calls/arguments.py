@@ -29,7 +29,6 @@ from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
-from pytest_msprobe.engine.replay.inputs.points import put_points
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
 from pytest_msprobe.engine.replay.inputs.sparse_reads import draw_what_is_read
 from pytest_msprobe.engine.replay.ops.op_info import op_info
@@ -169,7 +168,8 @@ def build_arguments(
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     # Other frameworks define their points by themselves.
     if traits.points is not None and not (is_supplied or call.counterpart or (real_data and has_tensor_files(call))):
-        put_points(traits.points, args, kwargs, stream_seed(seed, str(call.name), "points"))
+        with contextlib.suppress(*REFUSALS):
+            traits.points(DrawnArguments(args, kwargs, stream_seed(seed, str(call.name), "points")))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]

@@ -8,40 +8,35 @@ are not put, and neither are ends of a domain: they are drawn where they are rec
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
-from pytest_msprobe.engine.values.error_kinds import REFUSALS
 
-#: Puts points into the drawn arguments of an operation, in place.
+#: Puts points into the drawn arguments of an operation, in place; raises one of `REFUSALS` for those of another form.
 Points: TypeAlias = Callable[[DrawnArguments], None]
 
 #: Elements of another tensor that broadcasts to the first one, each with this number added.
 Distant: TypeAlias = tuple[torch.Tensor, float]
 
-Which: TypeAlias = Literal["any", "greatest", "least", "middle"]
+#: Which value of a lane is repeated: the greatest, ..., any, or any at the place behind it.
+Which: TypeAlias = Literal["greatest", "least", "middle", "any", "next"]
 
 # A format of 8 bits may have no second zero, and few operations are defined for one.
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 # Choices: a point is at four places, as the gradient that arrives may be near zero at one; all points together take
 # a quarter of a tensor at most; of sixteen places one mostly has a value that lies in the other tensor's range too.
-_TIMES, _SHARE, _TRIED = 4, 4, 16
-
-# A choice: of so many slices one may be zero.
-_SLICES = 8
+# One of eight slices may be zero.
+_TIMES, _SHARE, _TRIED, _SLICES = 4, 4, 16, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A point that is an argument of the call: a number, or a tensor that broadcasts to the input.
+class Argument(NamedTuple):
+    """A point that an argument of the call gives: a number, or a tensor that broadcasts to the input.
 
     ``default`` is torch's, None where there is no point without the argument; ``sign`` is a factor of a number.
     """
@@ -49,40 +44,27 @@ class Argument:
     position: int
     name: str
     default: float | None = None
-    sign: float = 1.0
-
-    def of(self, drawn: DrawnArguments) -> Any:
-        """Return the point in a call; None where there is none."""
-        value = drawn.get(self.position, self.name)
-        value = self.default if value is None else value
-        return self.sign * value if isinstance(value, (int, float)) else value
-
-
-def put_points(points: Points, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> None:
-    """Put points into drawn arguments in place; what the operation does not take stays as it is."""
-    with contextlib.suppress(*REFUSALS):
-        points(DrawnArguments(args, kwargs, seed))
-
-
-def several(*parts: Points) -> Points:
-    """Return what puts the points of all parts."""
-
-    def put(drawn: DrawnArguments) -> None:
-        for part in parts:
-            part(drawn)
-
-    return put
+    sign: int = 1
 
 
 def at(*points: float | Argument, of: int = 0, name: str = "input") -> Points:
     """Return what puts points into one argument."""
 
     def put(drawn: DrawnArguments) -> None:
-        found = (point.of(drawn) if isinstance(point, Argument) else point for point in points)
-        pairs = [(point, 0.0) if isinstance(point, torch.Tensor) else point for point in found if point is not None]
-        _put(drawn, drawn.tensor(of, name, "self"), pairs)
+        found = (_given(drawn, point) for point in points)
+        _put(drawn, drawn.tensor(of, name, "self"), [point for point in found if point is not None])
 
     return put
+
+
+def _given(drawn: DrawnArguments, point: float | Argument) -> float | Distant | None:
+    if not isinstance(point, Argument):
+        return point
+    value = drawn.get(point.position, point.name)
+    if isinstance(value, torch.Tensor):
+        return value, 0.0
+    value = point.default if value is None else value
+    return None if value is None else point.sign * float(value)
 
 
 def equal(name: str = "other") -> Points:
@@ -101,28 +83,44 @@ def apart(by: Argument) -> Points:
     """Return what makes elements of the input equal to the target, or a distance away on either side."""
 
     def put(drawn: DrawnArguments) -> None:
-        target, distance = drawn.tensor(1, "target"), by.of(drawn)
-        if target is not None:
+        target, distance = drawn.tensor(1, "target"), _given(drawn, by)
+        if target is not None and isinstance(distance, float):
             _put(drawn, drawn.tensor(0, "input"), [(target, 0.0), (target, distance), (target, -distance)])
 
     return put
 
 
-def ties(which: Which = "any", *, dim_at: int = 1, dim: int | None = -1) -> Points:
-    """Return what makes values equal that are ordered or selected along a dimension; None is all of the input."""
+def ties(*which: Which, dim_at: int = 1, dim: int | None = -1) -> Points:
+    """Return what makes values equal that are ordered or selected along a dimension; None is all of the input.
+
+    Where the selection is between two tensors, elements of them become equal.
+    """
+    of_two = equal()
 
     def put(drawn: DrawnArguments) -> None:
         values = drawn.tensor(0, "input", "self")
-        if values is None or values.dtype is torch.bool or values.is_complex() or not values.is_contiguous():
-            return
-        ends = values.view(-1)[[0, -1]]
-        for lane in _lanes(drawn, values, dim_at, dim):
-            count = len(lane)
-            source = drawn.places.randrange(count) if which == "any" else int(_POSITIONS[which](lane))
-            _copy(lane, source, drawn.places.sample(range(count), min(_TIMES, count // _SHARE)))
-        values.view(-1)[[0, -1]] = ends
+        if drawn.tensor(1, "other") is not None:
+            of_two(drawn)
+        elif values is not None and values.dtype is not torch.bool and values.is_contiguous():
+            ends = values.view(-1)[[0, -1]]
+            for lane in _lanes(drawn, values, dim_at, dim):
+                for each in which:
+                    _tie(drawn, lane, each)
+            values.view(-1)[[0, -1]] = ends
 
     return put
+
+
+def _tie(drawn: DrawnArguments, lane: torch.Tensor, which: Which) -> None:
+    """Write a value to other places of its lane; what is not finite neither moves nor goes."""
+    count = len(lane)
+    source = int(_POSITIONS[which](lane)) if which in _POSITIONS else drawn.places.randrange(count - 1)
+    value = lane[source].clone()
+    if value.isfinite():
+        places = drawn.places.sample(range(count), min(_TIMES, count // _SHARE))
+        for place in [source + 1] if which == "next" else places:
+            if lane[place].isfinite():
+                lane[place] = value
 
 
 _POSITIONS: dict[Which, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -130,25 +128,6 @@ _POSITIONS: dict[Which, Callable[[torch.Tensor], torch.Tensor]] = {
     "least": torch.argmin,
     "middle": lambda lane: lane.median(dim=0).indices,
 }
-
-
-def selected(which: Which) -> Points:
-    """Return what makes elements of two arguments equal, or those of one that are the greatest or least."""
-    of_one, of_two = ties(which, dim=None), equal()
-
-    def put(drawn: DrawnArguments) -> None:
-        (of_one if drawn.tensor(1, "other") is None else of_two)(drawn)
-
-    return put
-
-
-def neighbours(drawn: DrawnArguments) -> None:
-    """Make neighbours equal."""
-    values = drawn.tensor(0, "input", "self")
-    if values is not None and values.is_contiguous() and values.numel() > _SHARE:
-        flat = values.view(-1)
-        for start in drawn.places.sample(range(1, len(flat) - 2), min(_TIMES, len(flat) // _SHARE)):
-            _copy(flat, start, [start + 1])
 
 
 def among(values_at: int, values: str, ordered_at: int, ordered: str) -> Points:
@@ -170,10 +149,12 @@ def zero_slices(drawn: DrawnArguments) -> None:
     if values is None or values.dtype not in _DTYPES or order not in (None, "fro", 1, 2, math.inf):
         return
     low, high = _range(values)
-    lanes = _along(drawn, values, 2, None)
-    if lanes.shape[:-1].numel() >= _SLICES and low <= 0 <= high:
-        # The first slice and the last one hold the extrema.
-        _at(lanes, drawn.places.randrange(1, lanes.shape[:-1].numel() - 1)).zero_()
+    # Along two dimensions it may be a norm of matrices.
+    if low <= 0 <= high and np.size(drawn.get(2, "dim")) == 1:
+        ends = values.view(-1)[[0, -1]]
+        for lane in _lanes(drawn, values, 2, None, _SLICES):
+            lane[lane.isfinite()] = 0
+        values.view(-1)[[0, -1]] = ends
 
 
 def halves(drawn: DrawnArguments) -> None:
@@ -232,34 +213,19 @@ def _range(tensor: torch.Tensor) -> tuple[float, float]:
     return low, high
 
 
-def _along(drawn: DrawnArguments, values: torch.Tensor, dim_at: int, dim: int | None) -> torch.Tensor:
-    """Return the tensor as it lies, with what a call goes along as the last dimension.
+def _lanes(
+    drawn: DrawnArguments, values: torch.Tensor, dim_at: int, dim: int | None, share: int = 1
+) -> Iterator[torch.Tensor]:
+    """Yield a few of the lanes that a call goes along, one of ``share`` at most, if they are long enough for ties.
 
-    Dimensions that memory does not hold as one become a copy: what is written there is lost.
+    Of dimensions that do not lie in memory as one they are copies: what is written there is lost.
     """
     given = drawn.get(dim_at, "dim")
     # sort(x, descending) may come without a dimension, and so may unique(x, sorted).
     given = dim if given is None or isinstance(given, bool) else given
     dims = tuple(range(values.dim())) if given in (None, (), []) else (given,) if isinstance(given, int) else given
-    return values.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims))
-
-
-def _at(lanes: torch.Tensor, number: int) -> torch.Tensor:
-    return lanes[tuple(map(int, np.unravel_index(number, lanes.shape[:-1])))]
-
-
-def _lanes(drawn: DrawnArguments, values: torch.Tensor, dim_at: int, dim: int | None) -> Iterator[torch.Tensor]:
-    """Yield a few of the lanes that a call goes along, if they are long enough for equal values."""
-    lanes = _along(drawn, values, dim_at, dim)
+    lanes = values.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims))
+    count = lanes.shape[:-1].numel()
     if lanes.shape[-1] >= _SHARE:
-        count = lanes.shape[:-1].numel()
-        yield from (_at(lanes, number) for number in drawn.places.sample(range(count), min(_TIMES, count)))
-
-
-def _copy(lane: torch.Tensor, source: int, places: Sequence[int]) -> None:
-    """Write a value to other places of its lane; what is not finite neither moves nor goes."""
-    value = lane[source].clone()
-    if value.isfinite():
-        for place in places:
-            if lane[place].isfinite():
-                lane[place] = value
+        for number in drawn.places.sample(range(count), min(_TIMES, count // share)):
+            yield lanes[tuple(map(int, np.unravel_index(number, lanes.shape[:-1])))]

@@ -15,7 +15,7 @@ _DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
 
 _ZEROS, _EQUAL = at(0.0, -0.0), equal()
 _MIN, _MAX = Argument(1, "min"), Argument(2, "max")
-_LAMBDA, _MINUS_LAMBDA = Argument(1, "lambd", 0.5), Argument(1, "lambd", 0.5, -1.0)
+_LAMBDA, _MINUS_LAMBDA = Argument(1, "lambd", 0.5), Argument(1, "lambd", 0.5, -1)
 _HARDTANH = at(Argument(1, "min_val", -1.0), Argument(2, "max_val", 1.0))
 
 ROWS: Rows = (
@@ -32,7 +32,11 @@ ROWS: Rows = (
     ("hardsigmoid", OpInfo(points=at(-3.0, 3.0), found_in="torch.nn.functional")),
     ("hardtanh_", OpInfo(points=_HARDTANH, found_in="torch.nn.functional")),
     ("elu_ leaky_relu_", OpInfo(points=_ZEROS, found_in="torch.nn.functional")),
-    ("elu leaky_relu prelu selu selu_ sgn sgn_ signbit sign_", OpInfo(points=_ZEROS)),
+    (
+        """count_nonzero elu heaviside leaky_relu logical_not prelu selu selu_ sgn sgn_ sign_ signbit
+        sinc xlogy""",
+        OpInfo(points=_ZEROS),
+    ),
     ("hardtanh", OpInfo(points=_HARDTANH)),
     ("relu6", OpInfo(points=at(0.0, -0.0, 6.0))),
     ("threshold threshold_", OpInfo(points=at(Argument(1, "threshold")))),
@@ -50,8 +54,6 @@ ROWS: Rows = (
         OpInfo(points=_EQUAL),
     ),
     ("copysign copysign_", OpInfo(points=at(0.0, -0.0, of=1, name="other"))),
-    ("count_nonzero logical_not sinc xlogy", OpInfo(points=_ZEROS)),
-    ("heaviside", OpInfo(points=_ZEROS)),
     ("round round_", OpInfo(points=halves)),
     ("ceil ceil_ fix floor floor_ frac trunc trunc_", OpInfo(points=at(1.0, -1.0, 2.0, -2.0))),
     ("add sub __add__ __sub__", OpInfo(blocks=_BLOCKS, terms="addition", step="addition")),

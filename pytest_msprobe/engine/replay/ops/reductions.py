@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_msprobe.engine.replay.inputs.constraints import segments, values
-from pytest_msprobe.engine.replay.inputs.points import among, neighbours, selected, several, ties, zero_slices
+from pytest_msprobe.engine.replay.inputs.points import among, ties, zero_slices
 from pytest_msprobe.engine.replay.ops.cuts import Blocks, along
 from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.selected_positions import Selection
@@ -30,24 +30,24 @@ ROWS: Rows = (
     ("logcumsumexp _logcumsumexp", OpInfo(running=Running(of_gradient=False))),
     ("cumulative_trapezoid", OpInfo(running=Running(dim_at=2, default=-1, of_gradient=False))),
     # Positions of equal values.
-    ("max", OpInfo(selection=Selection(), points=selected("greatest"))),
-    ("min", OpInfo(selection=Selection(), points=selected("least"))),
+    ("max", OpInfo(selection=Selection(), points=ties("greatest", dim=None))),
+    ("min", OpInfo(selection=Selection(), points=ties("least", dim=None))),
     ("median nanmedian", OpInfo(selection=Selection(), points=ties("middle", dim=None))),
     ("cummax", OpInfo(selection=Selection(), points=ties("greatest"))),
     ("cummin", OpInfo(selection=Selection(), points=ties("least"))),
-    ("mode", OpInfo(selection=Selection(counts=True), points=ties())),
-    ("kthvalue", OpInfo(selection=Selection(dim_at=2), points=ties(dim_at=2))),
+    ("mode", OpInfo(selection=Selection(counts=True), points=ties("any"))),
+    ("kthvalue", OpInfo(selection=Selection(dim_at=2), points=ties("any", dim_at=2))),
     ("topk", OpInfo(selection=Selection(dim_at=2, orders=True), points=ties("greatest", dim_at=2))),
-    ("sort", OpInfo(selection=Selection(orders=True), points=ties())),
-    ("argsort", OpInfo(selection=Selection(outputs=1, orders=True), points=ties())),
+    ("sort", OpInfo(selection=Selection(orders=True), points=ties("any"))),
+    ("argsort", OpInfo(selection=Selection(outputs=1, orders=True), points=ties("any"))),
     ("argmax", OpInfo(selection=Selection(outputs=1, dim=None), points=ties("greatest", dim=None))),
     ("argmin", OpInfo(selection=Selection(outputs=1, dim=None), points=ties("least", dim=None))),
     # Equal values that share a gradient, or are one result.
     ("amax", OpInfo(points=ties("greatest", dim=None))),
     ("amin", OpInfo(points=ties("least", dim=None))),
-    ("aminmax", OpInfo(points=several(ties("greatest", dim=None), ties("least", dim=None)))),
-    ("unique _unique2", OpInfo(points=ties(dim=None))),
-    ("unique_consecutive", OpInfo(points=neighbours)),
+    ("aminmax", OpInfo(points=ties("greatest", "least", dim=None))),
+    ("unique _unique2", OpInfo(points=ties("any", dim=None))),
+    ("unique_consecutive", OpInfo(points=ties("next", dim=None))),
     ("norm vector_norm linalg_vector_norm", OpInfo(points=zero_slices)),
     # Values for which alone a result is defined.
     (
