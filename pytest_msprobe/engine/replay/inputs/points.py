@@ -189,7 +189,7 @@ def _put(drawn: DrawnArguments, tensor: torch.Tensor | None, points: Sequence[fl
     inner = range(1, count - 1)
 
     def write(places: list[int], values: torch.Tensor, are_exact: torch.Tensor | bool, at_most: int) -> None:
-        there, rounded = torch.tensor(places), values.to(tensor.dtype)
+        there, rounded = torch.tensor(places, dtype=torch.int64), values.to(tensor.dtype)
         fits = (rounded.double() == values) & (values >= low) & (values <= high) & flat[there].isfinite() & are_exact
         chosen = fits.nonzero()[:at_most, 0]
         flat[there[chosen]] = rounded[chosen]
