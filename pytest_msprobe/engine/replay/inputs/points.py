@@ -8,6 +8,7 @@ are not put, and neither are ends of a domain: they are drawn where they are rec
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -30,9 +31,9 @@ Which: TypeAlias = Literal["greatest", "least", "middle", "any", "next"]
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 # Choices: a point is at four places, as the gradient that arrives may be near zero at one; all points together take
-# a quarter of a tensor at most; of sixteen places one mostly has a value that lies in the other tensor's range too.
+# a quarter of a tensor at most; a value of another tensor, which may not lie in this one's range, has four chances.
 # One of eight slices may be zero.
-_TIMES, _SHARE, _TRIED, _SLICES = 4, 4, 16, 8
+_TIMES, _SHARE, _TRIED, _SLICES = 4, 4, 4, 8
 
 
 class Argument(NamedTuple):
@@ -115,12 +116,11 @@ def _tie(drawn: DrawnArguments, lane: torch.Tensor, which: Which) -> None:
     """Write a value to other places of its lane; what is not finite neither moves nor goes."""
     count = len(lane)
     source = int(_POSITIONS[which](lane)) if which in _POSITIONS else drawn.places.randrange(count - 1)
-    value = lane[source].clone()
-    if value.isfinite():
-        places = drawn.places.sample(range(count), min(_TIMES, count // _SHARE))
-        for place in [source + 1] if which == "next" else places:
-            if lane[place].isfinite():
-                lane[place] = value
+    places = drawn.places.sample(range(count), min(_TIMES, count // _SHARE))
+    places = [source, source + 1] if which == "next" else [source, *places]
+    values = lane[places].tolist()
+    if math.isfinite(values[0]):
+        lane[[place for place, value in zip(places, values, strict=True) if math.isfinite(value)]] = values[0]
 
 
 _POSITIONS: dict[Which, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -188,20 +188,24 @@ def _put(drawn: DrawnArguments, tensor: torch.Tensor | None, points: Sequence[fl
     low, high = _range(tensor)
     inner = range(1, count - 1)
 
-    def write(places: list[int], values: torch.Tensor, are_exact: torch.Tensor | bool, at_most: int) -> None:
-        there, rounded = torch.tensor(places, dtype=torch.int64), values.to(tensor.dtype)
-        fits = (rounded.double() == values) & (values >= low) & (values <= high) & flat[there].isfinite() & are_exact
-        chosen = fits.nonzero()[:at_most, 0]
-        flat[there[chosen]] = rounded[chosen]
+    def write(places: list[int], values: list[float], at_most: int) -> None:
+        # Of few elements lists are compared at a fraction of what it costs torch.
+        rounded = torch.tensor(values, dtype=tensor.dtype)
+        pairs = zip(values, rounded.tolist(), flat[torch.tensor(places)].tolist(), strict=True)
+        fits = [low <= value <= high and value == kept and math.isfinite(old) for value, kept, old in pairs]
+        chosen = list(itertools.compress(range(len(fits)), fits))[:at_most]
+        flat[torch.tensor([places[i] for i in chosen], dtype=torch.int64)] = rounded[chosen]
 
     numbers = [point for point in points if not isinstance(point, tuple)] * times
-    write(drawn.places.sample(inner, len(numbers)), torch.tensor(numbers, dtype=torch.float64), True, len(numbers))
+    if numbers:
+        write(drawn.places.sample(inner, len(numbers)), numbers, len(numbers))
     for other, distance in (point for point in points if isinstance(point, tuple)):
         places = drawn.places.sample(inner, min(len(inner), times * _TRIED))
-        values = other.expand_as(tensor)[np.unravel_index(places, tensor.shape)].double()
-        moved = values + distance
-        # What is exact here is so in every precision.
-        write(places, moved, moved - values == distance, times)
+        values = other.expand_as(tensor).take(torch.tensor(places)).tolist()
+        # A difference that is exact here is so in every precision; NaN fits nowhere.
+        write(
+            places, [value + distance if value + distance - value == distance else math.nan for value in values], times
+        )
 
 
 def _range(tensor: torch.Tensor) -> tuple[float, float]:
