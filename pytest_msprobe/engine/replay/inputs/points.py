@@ -158,13 +158,13 @@ def zero_slices(drawn: DrawnArguments) -> None:
 
 
 def halves(drawn: DrawnArguments) -> None:
-    """Put in numbers halfway between whole ones, where a call rounds to whole ones."""
+    """Write numbers halfway between whole ones, where a call rounds to whole ones."""
     if not drawn.kwargs.get("decimals"):
         at(0.5, -0.5, 1.5, -1.5, 2.5, -2.5)(drawn)
 
 
 def powers(drawn: DrawnArguments) -> None:
-    """Put in zero to the power of zero, and zero where a number is the exponent and the gradient is finite."""
+    """Write zero to the power of zero, and zero where a number is the exponent and the gradient is finite."""
     base, exponent = drawn.tensor(0, "input", "self"), drawn.get(1, "exponent", "other")
     if isinstance(exponent, (int, float)) and (exponent == 0 or exponent >= 1):
         at(0.0)(drawn)
