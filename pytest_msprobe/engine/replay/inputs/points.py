@@ -8,7 +8,6 @@ are not put, and neither are ends of a domain: they are drawn where they are rec
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -20,9 +19,6 @@ from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 
 #: Puts points into the drawn arguments of an operation, in place; raises one of `REFUSALS` for those of another form.
 Points: TypeAlias = Callable[[DrawnArguments], None]
-
-#: Elements of another tensor that broadcasts to the first one, each with this number added.
-Distant: TypeAlias = tuple[torch.Tensor, float]
 
 #: Which value of a lane is repeated: the greatest, ..., any, or any at the place behind it.
 Which: TypeAlias = Literal["greatest", "least", "middle", "any", "next"]
@@ -52,13 +48,13 @@ def at(*points: float | Argument, of: int = 0, name: str = "input") -> Points:
     """Return what puts points into one argument."""
 
     def put(drawn: DrawnArguments) -> None:
-        found = (_given(drawn, point) for point in points)
-        _put(drawn, drawn.tensor(of, name, "self"), [point for point in found if point is not None])
+        numbers = (_number(drawn, point) for point in points)
+        _put(drawn, drawn.tensor(of, name, "self"), [number for number in numbers if number is not None])
 
     return put
 
 
-def _given(drawn: DrawnArguments, point: float | Argument) -> float | Distant | None:
+def _number(drawn: DrawnArguments, point: float | Argument) -> float | tuple[torch.Tensor, float] | None:
     if not isinstance(point, Argument):
         return point
     value = drawn.get(point.position, point.name)
@@ -68,23 +64,11 @@ def _given(drawn: DrawnArguments, point: float | Argument) -> float | Distant | 
     return None if value is None else point.sign * float(value)
 
 
-def equal(name: str = "other") -> Points:
-    """Return what makes elements of the first two arguments equal, in the one that has the shape of both."""
-    in_first, in_second = at(Argument(1, name)), at(Argument(0, "input"), of=1, name=name)
-
-    def put(drawn: DrawnArguments) -> None:
-        first, second = drawn.tensor(0, "input", "self"), drawn.tensor(1, name)
-        is_narrower = first is not None and second is not None and first.numel() < second.numel()
-        (in_second if is_narrower else in_first)(drawn)
-
-    return put
-
-
 def apart(by: Argument) -> Points:
     """Return what makes elements of the input equal to the target, or a distance away on either side."""
 
     def put(drawn: DrawnArguments) -> None:
-        target, distance = drawn.tensor(1, "target"), _given(drawn, by)
+        target, distance = drawn.tensor(1, "target"), _number(drawn, by)
         if target is not None and isinstance(distance, float):
             _put(drawn, drawn.tensor(0, "input"), [(target, 0.0), (target, distance), (target, -distance)])
 
@@ -96,18 +80,15 @@ def ties(*which: Which, dim_at: int = 1, dim: int | None = -1) -> Points:
 
     Where the selection is between two tensors, elements of them become equal.
     """
-    of_two = equal()
 
     def put(drawn: DrawnArguments) -> None:
         values = drawn.tensor(0, "input", "self")
         if drawn.tensor(1, "other") is not None:
-            of_two(drawn)
+            at(Argument(1, "other"))(drawn)
         elif values is not None and values.dtype is not torch.bool and values.is_contiguous():
-            ends = values.view(-1)[[0, -1]]
             for lane in _lanes(drawn, values, dim_at, dim):
                 for each in which:
                     _tie(drawn, lane, each)
-            values.view(-1)[[0, -1]] = ends
 
     return put
 
@@ -130,15 +111,15 @@ _POSITIONS: dict[Which, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def among(values_at: int, values: str, ordered_at: int, ordered: str) -> Points:
+def among(values_at: int, ordered_at: int) -> Points:
     """Return what makes values equal to some of those among which a call looks for them, in the same row."""
 
     def put(drawn: DrawnArguments) -> None:
-        wanted, rows = drawn.tensor(values_at, values), drawn.tensor(ordered_at, ordered)
-        if wanted is None or rows is None or not rows.numel() or drawn.kwargs.get("sorter") is not None:
+        sought, rows = drawn.tensor(values_at, "input"), drawn.tensor(ordered_at, "sorted_sequence", "boundaries")
+        if sought is None or rows is None or not rows.numel() or drawn.kwargs.get("sorter") is not None:
             return
-        columns = torch.randint(rows.shape[-1], wanted.shape[-1:], generator=drawn.generator)
-        _put(drawn, wanted, [(rows[..., columns], 0.0)])
+        columns = torch.randint(rows.shape[-1], sought.shape[-1:], generator=drawn.generator)
+        _put(drawn, sought, [(rows[..., columns], 0.0)])
 
     return put
 
@@ -151,16 +132,8 @@ def zero_slices(drawn: DrawnArguments) -> None:
     low, high = _range(values)
     # Along two dimensions it may be a norm of matrices.
     if low <= 0 <= high and np.size(drawn.get(2, "dim")) == 1:
-        ends = values.view(-1)[[0, -1]]
         for lane in _lanes(drawn, values, 2, None, _SLICES):
             lane[lane.isfinite()] = 0
-        values.view(-1)[[0, -1]] = ends
-
-
-def halves(drawn: DrawnArguments) -> None:
-    """Write numbers halfway between whole ones, where a call rounds to whole ones."""
-    if not drawn.kwargs.get("decimals"):
-        at(0.5, -0.5, 1.5, -1.5, 2.5, -2.5)(drawn)
 
 
 def powers(drawn: DrawnArguments) -> None:
@@ -177,35 +150,41 @@ def powers(drawn: DrawnArguments) -> None:
                 _put(drawn, each, [0.0])
 
 
-def _put(drawn: DrawnArguments, tensor: torch.Tensor | None, points: Sequence[float | Distant]) -> None:
-    """Write points, each at a few places, into a tensor of floats that is large enough for them."""
-    if tensor is None or tensor.dtype not in _DTYPES or not tensor.is_contiguous() or not points:
+def _put(
+    drawn: DrawnArguments, tensor: torch.Tensor | None, points: Sequence[float | tuple[torch.Tensor, float]]
+) -> None:
+    """Write points, each at a few places, into a tensor of floats that is large enough for them.
+
+    A number, or an element of another tensor with a number added; the wider of the two tensors is written to.
+    """
+    if tensor is None or not points:
         return
-    count, flat = tensor.numel(), tensor.view(-1)
+    count = tensor.numel()
+    numbers = [point for point in points if not isinstance(point, tuple)]
+    distant = [point for point in points if isinstance(point, tuple)]
+    for other, distance in distant:
+        if other.numel() > count:
+            _put(drawn, other, [(tensor, -distance)])
     times = min(_TIMES, count // (_SHARE * len(points)))
-    if not times:
+    if not times or tensor.dtype not in _DTYPES or not tensor.is_contiguous():
         return
-    low, high = _range(tensor)
-    inner = range(1, count - 1)
+    (low, high), flat, inner = _range(tensor), tensor.view(-1), range(1, count - 1)
 
     def write(places: list[int], values: list[float], at_most: int) -> None:
         # Of few elements lists are compared at a fraction of what it costs torch.
         rounded = torch.tensor(values, dtype=tensor.dtype)
-        pairs = zip(values, rounded.tolist(), flat[torch.tensor(places)].tolist(), strict=True)
-        fits = [low <= value <= high and value == kept and math.isfinite(old) for value, kept, old in pairs]
-        chosen = list(itertools.compress(range(len(fits)), fits))[:at_most]
-        flat[torch.tensor([places[i] for i in chosen], dtype=torch.int64)] = rounded[chosen]
+        triples = enumerate(zip(values, rounded.tolist(), flat[torch.tensor(places)].tolist(), strict=True))
+        fits = [i for i, (new, near, old) in triples if low <= new <= high and new == near and math.isfinite(old)]
+        fits = fits[:at_most]
+        flat[torch.tensor([places[i] for i in fits], dtype=torch.int64)] = rounded[fits]
 
-    numbers = [point for point in points if not isinstance(point, tuple)] * times
     if numbers:
-        write(drawn.places.sample(inner, len(numbers)), numbers, len(numbers))
-    for other, distance in (point for point in points if isinstance(point, tuple)):
+        write(drawn.places.sample(inner, len(numbers) * times), numbers * times, len(numbers) * times)
+    for other, distance in (point for point in distant if point[0].numel() <= count):
         places = drawn.places.sample(inner, min(len(inner), times * _TRIED))
-        values = other.expand_as(tensor).take(torch.tensor(places)).tolist()
+        those = other.expand_as(tensor).take(torch.tensor(places)).tolist()
         # A difference that is exact here is so in every precision; NaN fits nowhere.
-        write(
-            places, [value + distance if value + distance - value == distance else math.nan for value in values], times
-        )
+        write(places, [x + distance if x + distance - x == distance else math.nan for x in those], times)
 
 
 def _range(tensor: torch.Tensor) -> tuple[float, float]:
@@ -222,14 +201,16 @@ def _lanes(
 ) -> Iterator[torch.Tensor]:
     """Yield a few of the lanes that a call goes along, one of ``share`` at most, if they are long enough for ties.
 
-    Of dimensions that do not lie in memory as one they are copies: what is written there is lost.
+    The tensor's first and last element, its extrema, are written back in the end. Of dimensions that do not lie in
+    memory as one the lanes are copies: what is written there is lost.
     """
-    given = drawn.get(dim_at, "dim")
+    along = drawn.get(dim_at, "dim")
     # sort(x, descending) may come without a dimension, and so may unique(x, sorted).
-    given = dim if given is None or isinstance(given, bool) else given
-    dims = tuple(range(values.dim())) if given in (None, (), []) else (given,) if isinstance(given, int) else given
+    along = dim if along is None or isinstance(along, bool) else along
+    dims = tuple(range(values.dim())) if along in (None, (), []) else (along,) if isinstance(along, int) else along
     lanes = values.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims))
-    count = lanes.shape[:-1].numel()
+    count, ends = lanes.shape[:-1].numel(), values.view(-1)[[0, -1]]
     if lanes.shape[-1] >= _SHARE:
         for number in drawn.places.sample(range(count), min(_TIMES, count // share)):
             yield lanes[tuple(map(int, np.unravel_index(number, lanes.shape[:-1])))]
+    values.view(-1)[[0, -1]] = ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_msprobe.engine.replay.inputs.constraints import indices, segments, values
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
-from pytest_msprobe.engine.replay.inputs.points import Argument, Points, apart, equal
+from pytest_msprobe.engine.replay.inputs.points import Argument, Points, apart, at
 from pytest_msprobe.engine.replay.ops import cuts
 from pytest_msprobe.engine.replay.ops.convolution_geometry import PARAMETERS
 from pytest_msprobe.engine.replay.ops.cuts import Blocks
@@ -179,7 +179,9 @@ ROWS: Rows = (
     ("huber_loss", _difference("reduction delta weight", apart(Argument(3, "delta", 1.0)))),
     (
         "l1_loss",
-        OpInfo(points=equal("target"), blocks=_by_element("size_average reduce reduction weight"), terms="loss"),
+        OpInfo(
+            points=at(Argument(1, "target")), blocks=_by_element("size_average reduce reduction weight"), terms="loss"
+        ),
     ),
     (
         "binary_cross_entropy_with_logits",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_msprobe.engine.replay.inputs.constraints import values
-from pytest_msprobe.engine.replay.inputs.points import Argument, at, equal, halves, powers
+from pytest_msprobe.engine.replay.inputs.points import Argument, at, powers
 from pytest_msprobe.engine.replay.ops import open_elements
 from pytest_msprobe.engine.replay.ops.cuts import Blocks, alike, elementwise
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
@@ -13,16 +13,13 @@ _BLOCKS = Blocks(elementwise, "input other third")
 _IN_PLACE = Blocks(elementwise, "input other", in_place=True)
 _DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
 
-_ZEROS, _EQUAL = at(0.0, -0.0), equal()
+_ZEROS, _EQUAL = at(0.0, -0.0), at(Argument(1, "other"))
 _MIN, _MAX = Argument(1, "min"), Argument(2, "max")
 _LAMBDA, _MINUS_LAMBDA = Argument(1, "lambd", 0.5), Argument(1, "lambd", 0.5, -1)
 _HARDTANH = at(Argument(1, "min_val", -1.0), Argument(2, "max_val", 1.0))
 
 ROWS: Rows = (
-    (
-        "exp gelu mul neg reciprocal rsqrt sqrt square where __mul__ __neg__ __rmul__",
-        OpInfo(blocks=_BLOCKS),
-    ),
+    ("exp gelu mul neg reciprocal rsqrt sqrt square where __mul__ __neg__ __rmul__", OpInfo(blocks=_BLOCKS)),
     ("abs", OpInfo(blocks=_BLOCKS, points=_ZEROS)),
     ("maximum minimum", OpInfo(blocks=_BLOCKS, points=_EQUAL)),
     ("pow __pow__", OpInfo(blocks=_BLOCKS, points=powers)),
@@ -33,8 +30,7 @@ ROWS: Rows = (
     ("hardtanh_", OpInfo(points=_HARDTANH, found_in="torch.nn.functional")),
     ("elu_ leaky_relu_", OpInfo(points=_ZEROS, found_in="torch.nn.functional")),
     (
-        """count_nonzero elu heaviside leaky_relu logical_not prelu selu selu_ sgn sgn_ sign_ signbit
-        sinc xlogy""",
+        "count_nonzero elu heaviside leaky_relu logical_not prelu selu selu_ sgn sgn_ sign_ signbit sinc xlogy",
         OpInfo(points=_ZEROS),
     ),
     ("hardtanh", OpInfo(points=_HARDTANH)),
@@ -54,15 +50,12 @@ ROWS: Rows = (
         OpInfo(points=_EQUAL),
     ),
     ("copysign copysign_", OpInfo(points=at(0.0, -0.0, of=1, name="other"))),
-    ("round round_", OpInfo(points=halves)),
+    ("round round_", OpInfo(points=at(0.5, -0.5, 1.5, -1.5, 2.5, -2.5))),
     ("ceil ceil_ fix floor floor_ frac trunc trunc_", OpInfo(points=at(1.0, -1.0, 2.0, -2.0))),
     ("add sub __add__ __sub__", OpInfo(blocks=_BLOCKS, terms="addition", step="addition")),
     ("__radd__ __rsub__", OpInfo(blocks=_BLOCKS, terms="addition")),
     ("log", OpInfo(blocks=_BLOCKS, terms="logarithm")),
-    (
-        "add_ exp_ log_ mul_ neg_ reciprocal_ rsqrt_ sigmoid_ sqrt_ square_ sub_ tanh_ silu",
-        OpInfo(blocks=_IN_PLACE),
-    ),
+    ("add_ exp_ log_ mul_ neg_ reciprocal_ rsqrt_ sigmoid_ silu sqrt_ square_ sub_ tanh_", OpInfo(blocks=_IN_PLACE)),
     ("abs_ relu relu_", OpInfo(blocks=_IN_PLACE, points=_ZEROS)),
     ("pow_", OpInfo(blocks=_IN_PLACE, points=powers)),
     ("__iadd__ __isub__", OpInfo(in_place=True, blocks=_IN_PLACE, terms="addition", step="addition")),
