@@ -87,8 +87,8 @@ def ties(*which: Which, dim_at: int = 1, dim: int | None = -1) -> Points:
             at(Argument(1, "other"))(drawn)
         elif values is not None and values.dtype is not torch.bool and values.is_contiguous():
             for lane in _lanes(drawn, values, dim_at, dim):
-                for each in which:
-                    _tie(drawn, lane, each)
+                for position in which:
+                    _tie(drawn, lane, position)
 
     return put
 
@@ -142,12 +142,12 @@ def powers(drawn: DrawnArguments) -> None:
     if isinstance(exponent, (int, float)) and (exponent == 0 or exponent >= 1):
         at(0.0)(drawn)
     elif base is not None and isinstance(exponent, torch.Tensor) and base.shape == exponent.shape:
-        ranges = [_range(each) for each in (base, exponent) if each.dtype in _DTYPES]
+        ranges = [_range(operand) for operand in (base, exponent) if operand.dtype in _DTYPES]
         if len(ranges) == 2 and all(low <= 0 <= high for low, high in ranges):
             state = drawn.places.getstate()
-            for each in (base, exponent):
+            for operand in (base, exponent):
                 drawn.places.setstate(state)
-                _put(drawn, each, [0.0])
+                _put(drawn, operand, [0.0])
 
 
 def _put(
