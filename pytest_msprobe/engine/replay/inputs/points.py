@@ -27,9 +27,9 @@ Which: TypeAlias = Literal["greatest", "least", "middle", "any", "next"]
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 # Choices: a point is at four places, as the gradient that arrives may be near zero at one; all points together take
-# a quarter of a tensor at most; a value of another tensor, which may not lie in this one's range, has four chances.
+# a quarter of a tensor at most; of a value of another tensor, which may lie beyond this one's range, sixteen are tried.
 # One of eight slices may be zero.
-_TIMES, _SHARE, _TRIED, _SLICES = 4, 4, 4, 8
+_TIMES, _SHARE, _TRIED, _SLICES = 4, 4, 16, 8
 
 
 class Argument(NamedTuple):
