@@ -178,8 +178,10 @@ def write_page_of(
 def _notes(pairs: Sequence[DumpPair]) -> Iterator[str]:
     """Yield what is to be said of pairs of runs before any of their calls."""
     for pair in pairs:
+        where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
+        if pair.micro_batches is not None:
+            yield f"{where}{pair.micro_batches}; {pair.micro_batches.remedy}"
         if pair.reshaped is not None:
-            where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
             yield f"{where}{shapes_sentence(pair.reshaped)}"
 
 

@@ -107,6 +107,10 @@ class CompareSummary:
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
         yield from (f"{where}{line}" for line in setting_lines(calls, _SHOWN))
         reshaped = next((call for call in calls if any(row.unmeasured == "shape" for row in call.rows)), None)
+        batches = pair.micro_batches if calls else None
+        if batches is not None:
+            yield f"{where}{batches}; {batches.remedy}"
+            calls = [call for call in calls if not any(row.unmeasured == "shape" for row in call.rows)]
         if pair.reshaped is not None:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
             yield from (f"    {line}" for line in _where(pair.reshaped))
@@ -124,7 +128,8 @@ class CompareSummary:
                         yield f"  first wrong beyond a warning: {_finding(failing)}"
                 if len(own) > 1:
                     yield f"  {words}: {listed((call.record for call in own[1:]), _SHOWN)}"
-        yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
+        if batches is None:
+            yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
     def _of_values(self) -> Iterator[str]:
         """Return which values were left out, or compared in part."""
