@@ -33,7 +33,7 @@ def test_each_rank_is_in_one_model_at_the_place_that_counting_through_gives(orde
     [
         ({"tp": "0"}, "tp=0 is not a valid number of ranks; specify 1 or more"),
         ({"tp": "two"}, "tp=two is not a valid number of ranks"),
-        ({"cp": "2"}, "a layout has no 'cp'; known: tp, pp, vpp, order"),
+        ({"dp": "2"}, "a layout has no 'dp'; known: tp, cp, ep, pp, vpp, order, gradients"),
         ({"tp": "2", "vpp": "2"}, "vpp=2 needs pipeline stages, but pp is 1; specify pp as well"),
         ({"order": "tp-pp"}, "order=tp-pp is not valid; specify tp, dp and pp once each, as in tp-cp-ep-dp-pp"),
         ({"order": "tp-tp-dp-pp"}, "order=tp-tp-dp-pp is not valid"),

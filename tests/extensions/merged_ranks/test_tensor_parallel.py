@@ -38,7 +38,7 @@ def _unmerged(folder: Path, *ranks: Json) -> list[Unmerged]:
     """Compare with one process that has the sums, and return what could not be merged."""
     merged = _merge(folder / "ours", *ranks)
     path = write_dump(folder / "theirs", {name: {"weight": [element(_WHOLE)]} for name in merged.records}, level="mix")
-    return make_whole(merged, read_dump(path), (2, 1))[2]
+    return make_whole(merged, read_dump(path), ((2,), (1,)))[2]
 
 
 def _gradients(*numbers: int, reduced: Any = None, after: bool = True) -> list[Json]:

@@ -34,8 +34,8 @@ class MicroBatches:
     golden: Sequence[tuple[int, ...]]
 
     def __str__(self) -> str:
-        calls = [f"{counted(len(shapes), 'time')} with {list(shapes[0])}" for shapes in (self.target, self.golden)]
-        return f"the runs cut one batch otherwise: module {self.module} was called {calls[0]}, in the golden run {calls[1]}"
+        ours, theirs = (f"{counted(len(one), 'time')} with {list(one[0])}" for one in (self.target, self.golden))
+        return f"the runs cut one batch otherwise: module {self.module} was called {ours}, in the golden run {theirs}"
 
     #: What compares such runs.
     remedy: ClassVar = "record both with task tensor and compare token by token, with --msprobe-match inference"
