@@ -99,6 +99,7 @@ _UNMERGED: Final[Mapping[Reason, str]] = {
     "missing": "not compared, because a part of a DTensor was not recorded",
     "averaged": "not compared, because one run has gradients after their reduction over data parallel ranks",
     "tokens": "not compared, because each rank has the mean over its own tokens, and the golden one lies between them",
+    "positions": "not compared, because each rank counts its own tokens from 0",
     "scaled": "gradients are a multiple of the golden run's, as where ranks with other tokens average them, and were "
     "divided by it; specify gradients=sum if the training adds them up",
     "part": "parts of DTensors were compared as tensors; specify the layout of their run, such as tp=1 for FSDP",

@@ -7,7 +7,7 @@ experts, of which it makes as many as tokens chose them. Renamed, a call outside
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -60,17 +60,21 @@ def number_experts(dumps: Sequence[Dump], groups: Sequence[int]) -> tuple[list[D
     """Return the dumps of a stage's ranks with experts numbered through, and one with the records of all.
 
     ``groups`` is the place of each rank among those that the experts are spread over. In the last dump, the records
-    within experts of the others follow the call that they follow on their rank; bodies are those of the first rank.
+    within experts of the others follow the call that they follow on their rank; bodies are those of the first rank. It
+    lacks the calls by which a module around experts sends tokens to these, as no process does that has all of them.
     """
     ranks = [_Rank(dump, dump.surroundings, group) for dump, group in zip(dumps, groups, strict=True)]
     first = _first_experts(ranks)
     renamed = [_renamed(rank, first, calls) for rank, calls in zip(ranks, _call_numbers(ranks, first), strict=True)]
     inside = [{new for new in dump.records if _expert_around(new, _parents(dump))} for dump in renamed]
     records = {name: dump.records[name] for dump in renamed for name in dump.records}
-    order = [*_in_one_order(renamed, inside)]
+    parents = {name: parent for dump in reversed(renamed) for name, parent in _parents(dump).items()}
+    dispatching = {path for name in records if is_module_name(name) for path in _around_experts(name)}
+    left_out = {name for name in {**records, **parents} if _is_made_in(name, dispatching, parents)}
+    order = [name for name in _in_one_order(renamed, inside) if name not in left_out]
     surroundings = KnownSurroundings(
         dumps[0].path.parent,
-        Table({name: parent for dump in reversed(renamed) for name, parent in _parents(dump).items()}),
+        Table({name: parent for name, parent in parents.items() if name not in left_out}),
         Table({name: stack for dump in reversed(renamed) for name, stack in dump.surroundings.stacks.entries.items()}),
         {name: step for dump in reversed(renamed) for name, step in dump.surroundings.micro_steps.items()},
     )
@@ -94,6 +98,25 @@ def _expert_around(name: str, parents: Mapping[str, str | None]) -> str:
         if part is not None:
             return f"{part[0]}.{part[1]}"
     return ""
+
+
+def _around_experts(module: str) -> Iterator[str]:
+    """Yield the paths of the modules around the experts that a module is one of, or is in, from the layer's on."""
+    path = split_module(module).path
+    words = path.split(".")
+    first = next((i for i, word in enumerate(words) if word in _EXPERTS), None)
+    if first is None:
+        return
+    yield ".".join(words[:first])
+    part = numbered_part(path, _EXPERTS)
+    if part is not None:
+        yield from (".".join(words[: first + 1]), part[0])
+
+
+def _is_made_in(name: str, paths: Collection[str], parents: Mapping[str, str | None]) -> bool:
+    """Return whether a call of an API was made in a module of one of some paths, and not in one within it."""
+    parent = None if is_module_name(name) else parents.get(name) or parents.get(forward_of(name))
+    return parent is not None and split_module(parent).path in paths
 
 
 def _is_call(name: str) -> bool:

@@ -27,6 +27,8 @@ SHARDS: Final = "shards"
 HELD: Final = "held"
 #: Whether a later call reduces the shards.
 REDUCED: Final = "reduced"
+#: Of an integer: the sum of those of the ranks with other tokens, where these differ.
+SHARES: Final = "shares"
 #: Of a gradient: that it is what the ranks' parts became when they were reduced.
 FINAL: Final = "final"
 #: What the parts do not show of a whole, or belongs to one rank alone.

@@ -19,6 +19,7 @@ from msprobe_hooks.extensions.merged_ranks.shard_statistics import (
     HELD,
     REDUCED,
     SHARDS,
+    SHARES,
     Axes,
     TensorBody,
     are_same,
@@ -46,11 +47,12 @@ _SCALINGS: Final = frozenset({"div", "mul", "truediv", "itruediv", "imul", "true
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A sum over ranks, or a product with a number: its place in the dump, its operand and result, and who took part.
+    """A sum over ranks, or a product with a number: its name and place in the dump, its operand, result and ranks.
 
     ``group`` is empty for a product; ``is_average``: the result is the mean over the group.
     """
 
+    name: str
     place: int
     operand: TensorBody
     result: TensorBody
@@ -92,18 +94,42 @@ class Reductions:
             part, after = following.result, following.place
         return not left
 
-    def final(self, part: TensorBody, after: int, groups: Sequence[frozenset[int]]) -> TensorBody | None:
-        """Return what became of a gradient after its reductions over groups of the stage, and products with a number.
 
-        None where it is not reduced over all of these groups, or over ranks of other models, too.
-        """
-        left = [*groups]
-        while following := _next(self.by_operand, part, after) or _next(self.scaled, part, after):
-            if not following.group <= self.ranks:
-                return None
-            left = [group for group in left if not group <= following.group]
-            part, after = following.result, following.place
-        return None if left else part
+def reduced_gradients(
+    reductions: Sequence[Reductions],
+    parts: Sequence[TensorBody],
+    after: Sequence[int],
+    groups: Sequence[Sequence[frozenset[int]]],
+) -> Sequence[TensorBody] | None:
+    """Return what became of a gradient on each rank after its reductions and products with a number.
+
+    ``parts`` are what the ranks have of it, ``after`` the place of the record in the dump of each, and ``groups`` the
+    ranks over which each has to reduce it. All ranks make the same calls, so that of one name is it where each gave it
+    its part. None where it is not reduced over all groups, or over ranks of other models, too.
+    """
+    left = [[*own] for own in groups]
+    while steps := _same_call(reductions, parts, after):
+        if any(not step.group <= own.ranks for step, own in zip(steps, reductions, strict=True)):
+            return None
+        left = [[group for group in own if not group <= step.group] for own, step in zip(left, steps, strict=True)]
+        parts, after = [step.result for step in steps], [step.place for step in steps]
+    return None if any(left) else parts
+
+
+def _same_call(
+    reductions: Sequence[Reductions], parts: Sequence[TensorBody], after: Sequence[int]
+) -> list[Reduction] | None:
+    """Return the first call of one name that each rank gave its part after a place; None where there is none."""
+    by_rank = [
+        {
+            one.name: one
+            for one in (*own.by_operand.get(_key(part), ()), *own.scaled.get(_key(part), ()))
+            if one.place > start and one.operand["shape"] == part["shape"] and _are_near(one.operand, part)
+        }
+        for own, part, start in zip(reductions, parts, after, strict=True)
+    ]
+    first = next((name for name in by_rank[0] if all(name in calls for calls in by_rank)), None)
+    return None if first is None else [calls[first] for calls in by_rank]
 
 
 def _next(among: Mapping[Key, Sequence[Reduction]], part: TensorBody, after: int) -> Reduction | None:
@@ -164,11 +190,21 @@ class _Merge:
         first = own[0]
         if all(map(is_tensor, own)):
             return self._with_fate(self._placed(parts) if all(map(is_placed, own)) else merge_ranks(own), own)
+        if all(isinstance(part, dict) and part.get("type") == "int" for part in own):
+            return self._integer(own)
         if all(isinstance(part, dict) and part.keys() == first.keys() for part in own):
             return {key: self._merged(_within(parts, key)) for key in first}
         if all(isinstance(part, list) and len(part) == len(first) for part in own):
             return [self._merged(_within(parts, place)) for place in range(len(first))]
         return first
+
+    def _integer(self, own: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Merge integers, with the sum over ranks with other tokens where these have others."""
+        values = [part.get("value") for part in own]
+        by_tokens = values[:: self._axes[-1]]
+        if len({*map(str, values)}) == 1 or not all(type(value) is int for value in values):
+            return {**own[0]}
+        return {**own[0], SHARES: sum(by_tokens)}
 
     def _placed(self, parts: Mapping[int, Any]) -> dict[str, Any]:
         """Merge a DTensor. A gradient that is spread over data parallel ranks was averaged over them."""
@@ -187,13 +223,10 @@ class _Merge:
         fates = [*zip(self._reductions, own, self._after, range(len(own)), strict=True)]
         by_tokens = [axis for axis in differing if axis < len(self._axes) - 1]
         if self._is_gradient and by_tokens:
-            final = [
-                reductions.final(part, after, self._groups(place, by_tokens))
-                for reductions, part, after, place in fates
-            ]
-            known = [{**element, "shape": part["shape"]} for element, part in zip(final, own, strict=True) if element]
-            if len(known) == len(own):
-                return {**merge_ranks(known), FINAL: True}
+            groups = [self._groups(place, by_tokens) for place in range(len(own))]
+            final = reduced_gradients(self._reductions, own, self._after, groups)
+            if final is not None:
+                return {**merge_ranks(final), FINAL: True}
         merged[REDUCED] = all(
             reductions.is_reduced(part, after, self._groups(place, differing))
             for reductions, part, after, place in fates
@@ -255,7 +288,7 @@ def _add_reduction(reductions: Reductions, dump: Dump, place: int, name: str, wo
     if reduction_of(communicated) not in _SUMS or not (is_tensor(operand) and is_tensor(returned)):
         return
     group = frozenset(group_ranks(communicated.before.get("group"))) or world
-    reduction = Reduction(place, operand, returned, group, reduction_of(communicated) == "AVG")
+    reduction = Reduction(name, place, operand, returned, group, reduction_of(communicated) == "AVG")
     reductions.by_operand[_key(operand)].append(reduction)
     if len(operand["shape"]) == 1:
         reductions.flat.append(reduction)
@@ -271,7 +304,7 @@ def _add_scaling(reductions: Reductions, dump: Dump, place: int, name: str) -> N
         return
     by = max(number, 1 / number) if number > 0 else 0.0
     if by in range(2, len(reductions.ranks) + 1) and is_tensor(operand) and is_tensor(returned):
-        reductions.scaled[_key(operand)].append(Reduction(place, operand, returned))
+        reductions.scaled[_key(operand)].append(Reduction(name, place, operand, returned))
 
 
 def _key(element: TensorBody) -> Key:

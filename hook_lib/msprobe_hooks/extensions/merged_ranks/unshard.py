@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any, Final, Literal, TypeAlias
@@ -33,6 +33,7 @@ from msprobe_hooks.extensions.merged_ranks.shard_statistics import (
     HELD,
     MARK,
     REDUCED,
+    SHARES,
     Axes,
     TensorBody,
     are_alike,
@@ -58,8 +59,11 @@ Plan: TypeAlias = tuple[int | None, ...]
 #: gradient of a parameter; ``unequal``: copies that should be equal; ``missing``: a part of a DTensor is not recorded;
 #: ``averaged``: one run has a gradient after its reduction over data parallel ranks, the other before it; ``part``: a
 #: run without a layout holds parts of DTensors, and the other one does not; ``tokens``: a mean over the tokens of each
-#: rank, of which only the bounds of the whole are known; ``scaled``: from this record on, gradients are a multiple.
-Reason = Literal["partial", "unreduced", "gradient", "unequal", "missing", "averaged", "part", "tokens", "scaled"]
+#: rank, of which only the bounds of the whole are known; ``positions``: each rank counts its tokens from 0;
+#: ``scaled``: from this record on, gradients are a multiple.
+Reason = Literal[
+    "partial", "unreduced", "gradient", "unequal", "missing", "averaged", "part", "tokens", "positions", "scaled"
+]
 
 # Copies that went wrong are still nearer to each other or to the right one than parts of a sum are.
 _COPIES = 0.1
@@ -73,6 +77,8 @@ _NEAR_FACTOR = 0.05
 _ROUNDED_LOSS = 1e-5
 #: Calls whose result over all tokens is the sum, or the mean by tokens, of those over the tokens of each rank.
 _REDUCTIONS: Final = frozenset({"sum", "mean", "cross_entropy", "CrossEntropyLoss"})
+
+_SIZES: Final = frozenset({"int", "torch.Size"})
 
 # What reports call the fields of a record.
 _FIELDS = {"input_args": "input", "input_kwargs": "input"}
@@ -93,6 +99,8 @@ class _Side:
 
     axes: Axes
     scale: float = 1.0
+    #: Factors that a single number may have, by the numbers of ranks.
+    factors: Collection[float] = frozenset({1.0})
     unmerged: list[Unmerged] = field(default_factory=list)
     #: Whether the record at hand, and any before it, was given parts of a sequence.
     is_split: bool = False
@@ -122,7 +130,7 @@ def make_whole(
     records = (dict(target.records), dict(golden.records))
     partners = _partners(target, golden)
     found = _scale_of(records, partners, axes) if scale is None else (scale, "")
-    sides = (_Side(axes[0], found[0]), _Side(axes[1]))
+    sides = (_Side(axes[0], found[0], _factors(axes)), _Side(axes[1]))
     if found[1] and found[0] != 1:
         sides[0].unmerged.append(Unmerged(found[1], f"by {found[0]:g}", "scaled"))
     for ours, theirs in partners.items():
@@ -192,10 +200,7 @@ def _scale_of(
     It is a number of ranks with other tokens, as where these average their gradients, and 1 where gradients are still
     that multiple after they were reduced.
     """
-    ours, theirs = (
-        {math.prod(some) for count in range(len(own)) for some in combinations(own[:-1], count)} for own in axes
-    )
-    candidates = {a / b for a in ours for b in theirs}
+    candidates = _factors(axes)
     scale, shown = 1.0, ""
     for names in partners.items():
         texts = tuple(bytes(own[name]) for own, name in zip(records, names, strict=True))
@@ -211,6 +216,15 @@ def _scale_of(
             scale, shown = near, names[0]
             break
     return scale, shown
+
+
+def _factors(axes: tuple[Axes, Axes]) -> frozenset[float]:
+    """Return how many times a gradient of one run may be that of the other: by numbers of ranks with other tokens."""
+    ours, theirs = (
+        [math.prod(some) for count in range(len(own)) for some in combinations(own[:-1], count)] for own in axes
+    )
+    ratios = {a / b for a in ours for b in theirs}
+    return frozenset(ratios | {1 / ratio for ratio in ratios})
 
 
 def _is_final(text: bytes) -> bool:
@@ -280,7 +294,7 @@ def _as_parts(records: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
 
 
 def _has_shards(raw: bytes) -> bool:
-    return b'"shards"' in raw
+    return b'"shards"' in raw or b'"shares"' in raw
 
 
 def _partners(target: Dump, golden: Dump) -> dict[str, str]:
@@ -310,7 +324,7 @@ def _whole(values: Sequence[Any], sides: Sequence[_Side], names: Sequence[str], 
     if all(map(is_tensor, values)):
         return _whole_tensors(values, sides, names, place)
     if all(isinstance(value, dict) for value in values):
-        if all(value.get("type") == "int" for value in values):
+        if all(value.get("type") in _SIZES for value in values):
             return _whole_sizes(values, sides)
         # Inputs come first, and say whether the call works on parts of a sequence.
         shared = [key for key in values[0] if key in values[1]]
@@ -333,19 +347,33 @@ def _alone(value: Any) -> Any:
         shards = shards_of(value)
         return without_shards(value) if shards is None else join(shards, value["shape"])
     if isinstance(value, dict):
-        return {key: _alone(own) for key, own in value.items()}
+        return {key: _alone(own) for key, own in value.items() if key != SHARES}
     return [_alone(own) for own in value] if isinstance(value, list) else value
 
 
 def _whole_sizes(values: Sequence[Any], sides: Sequence[_Side]) -> list[Any]:
-    """Return two integers, one for both where one is a part of the other: a rank's heads, as ``view`` takes them."""
+    """Return two integers or shapes, one for both where one is a part of the other: heads, as ``view`` takes them.
+
+    Of other numbers on each rank, as those of tokens for an expert, it is the sum.
+    """
+    sums = [value.get(SHARES) for value in values]
+    values = [{key: own for key, own in value.items() if key != SHARES} for value in values]
     sizes = [value.get("value") for value in values]
+    added = [sizes[i] if own is None else own for i, own in enumerate(sums)]
+    if added != sizes and added[0] == added[1]:
+        return [{**value, "value": added[0]} for value in values]
+    if all(isinstance(size, list) for size in sizes) and len(sizes[0]) == len(sizes[1]):
+        wholes = [_whole_size(pair, sides) for pair in zip(*sizes, strict=True)]
+        return [{**value, "value": [whole[i] for whole in wholes]} for i, value in enumerate(values)]
+    return [{**value, "value": size} for value, size in zip(values, _whole_size(sizes, sides), strict=True)]
+
+
+def _whole_size(sizes: Sequence[Any], sides: Sequence[_Side]) -> Sequence[Any]:
     if all(type(size) is int for size in sizes) and sizes[0] != sizes[1]:
         common = _multiples(sizes[0], sides[0].axes) & _multiples(sizes[1], sides[1].axes)
         if len(common) == 1:
-            size = common.pop()
-            return [{**value, "value": size} for value in values]
-    return list(values)
+            return [*common] * 2
+    return sizes
 
 
 def _multiples(size: int, axes: Axes) -> set[int]:
@@ -367,6 +395,10 @@ def _whole_tensors(
             # Both runs split it alike, whatever it is.
             return _unscaled([_alone(element) for element in elements], sides[0], names[0])
         whole = [_distinct(element, side.axes) for element, side in zip(elements, sides, strict=True)]
+        for i in (0, 1):
+            if _are_equal_counts(elements[i], elements[1 - i], sides[i]):
+                sides[i].unmerged.append(Unmerged(names[i], place, "unreduced"))
+                return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in elements]
     else:
         plans = [_plans(element, side.axes) for element, side in zip(elements, sides, strict=True)]
         common = sorted(plans[0].keys() & plans[1].keys())
@@ -377,21 +409,43 @@ def _whole_tensors(
             _joined(element, side, own[common[0]], is_weight=is_weight)
             for element, side, own in zip(elements, sides, plans, strict=True)
         ]
+        if _are_positions(whole, sides):
+            sides[0].unmerged.append(Unmerged(names[0], place, "positions"))
+            return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in whole]
     copies = [_copy(whole[i], whole[1 - i], sides[i], names[i], place) for i in (0, 1)]
     return copies if elements[0].get(FINAL) else _unscaled(copies, sides[0], names[0])
+
+
+def _are_equal_counts(element: TensorBody, other: TensorBody, side: _Side) -> bool:
+    """Return whether each rank counted as many of its tokens: the sum over ranks is what the other run has."""
+    if side.tokens == 1 or "int" not in element["dtype"] or shards_of(element) or shards_of(other):
+        return False
+    ours, theirs = number_of(element, "Mean"), number_of(other, "Mean")
+    return ours is not None and theirs is not None and ours != 0 and theirs == ours * side.tokens
+
+
+def _are_positions(elements: Sequence[TensorBody], sides: Sequence[_Side]) -> bool:
+    """Return whether integers of tokens differ as where each rank counts its own from 0: they end earlier."""
+    if not all("int" in element["dtype"] and element["dtype"] == elements[0]["dtype"] for element in elements):
+        return False
+    most: list[Any] = [number_of(element, "Max") for element in elements]
+    more_ranks = 0 if sides[0].tokens > sides[1].tokens else 1
+    return sides[0].tokens != sides[1].tokens and None not in most and most[more_ranks] < most[1 - more_ranks]
 
 
 def _unscaled(elements: list[Any], side: _Side, name: str) -> list[Any]:
     """Return two elements, a gradient of the target divided by what it is a multiple of the golden one.
 
-    A single number, as what enters a loss, may be before or behind the factor.
+    A single number may be before or behind the factor: it is that of a rank's own loss, or of its share in the whole.
     """
-    if side.scale == 1 or is_forward(name) or not all(map(is_tensor, elements)):
+    if is_forward(name) or not all(map(is_tensor, elements)):
+        return elements
+    if math.prod(elements[0]["shape"]) == 1 and side.factors != {1}:
+        shares = [scaled(elements[0], 1 / factor) for factor in side.factors]
+        return [min(shares, key=lambda share: distance(share, elements[1])), elements[1]]
+    if side.scale == 1:
         return elements
     divided = scaled(elements[0], 1 / side.scale)
-    is_number = math.prod(elements[0]["shape"]) == 1
-    if is_number and distance(elements[0], elements[1]) <= distance(divided, elements[1]):
-        return elements
     return [divided, elements[1]]
 
 
