@@ -1,6 +1,6 @@
 """A small mixture of experts as one process trains it, and as ranks that share sequences and experts do, by gloo.
 
-Run as a program by every rank: ``train(rank, folder, count, plan, fault)``.
+Run as a program by every rank: ``train(rank, folder, count, cases)``.
 """
 
 from __future__ import annotations
@@ -192,10 +192,20 @@ class Model(nn.Module):
         return self.head(self.mixture(x + self.attention(self.norm(x))))
 
 
-def train(rank: int, folder: str, count: int, plan: str = "", fault: str = "") -> None:
-    """Record one training step of a rank, whose gradients are reduced over all."""
+def train(rank: int, folder: str, count: int, cases: list[tuple[str, str]]) -> None:
+    """Record one training step of a rank for each plan and fault, into a folder of their names."""
     if count > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store{count}", rank=rank, world_size=count)
+    for plan, fault in cases:
+        _train(Path(folder) / f"{count}-{plan}-{fault}", rank, count, plan, fault)
+    if count > 1:
+        # A rank that leaves while another still reads from it aborts that one.
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _train(folder: Path, rank: int, count: int, plan: str, fault: str) -> None:
+    """Record one training step of a rank, whose gradients are reduced over all."""
     torch.manual_seed(2)
     ranks = Ranks(rank, count, plan, fault)
     model = Model(ranks)
@@ -206,7 +216,7 @@ def train(rank: int, folder: str, count: int, plan: str = "", fault: str = "") -
         tokens, labels = tokens[:, ranks.places], labels[:, ranks.places]
     elif count > 1:
         tokens, labels = tokens.chunk(count)[rank], labels.chunk(count)[rank]
-    with record(Path(folder) / "run", level="mix", model=model):
+    with record(folder, level="mix", model=model):
         logits = model(tokens).flatten(0, 1)
         counted = labels.numel() if ranks.averages else BATCH * LENGTH
         loss = functional.cross_entropy(logits, labels.flatten(), reduction="sum") / counted
@@ -215,10 +225,6 @@ def train(rank: int, folder: str, count: int, plan: str = "", fault: str = "") -
         loss.backward()
         if count > 1:
             _reduce(model, ranks)
-    if count > 1:
-        # A rank that leaves while another still reads from it aborts that one.
-        dist.barrier()
-        dist.destroy_process_group()
 
 
 def _reduce(model: Model, ranks: Ranks) -> None:

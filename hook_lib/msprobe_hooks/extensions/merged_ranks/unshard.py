@@ -37,6 +37,7 @@ from msprobe_hooks.extensions.merged_ranks.shard_statistics import (
     Axes,
     TensorBody,
     are_alike,
+    are_same,
     axes_of,
     differ_along,
     distance,
@@ -409,6 +410,10 @@ def _whole_tensors(
             _joined(element, side, own[common[0]], is_weight=is_weight)
             for element, side, own in zip(elements, sides, plans, strict=True)
         ]
+        if "int" in whole[0]["dtype"] and are_same(whole[0], whole[1]):
+            # A norm of parts is rounded in another order, and integers have to be equal.
+            statistics = {key: whole[1][key] for key in STATISTICS if key in whole[1]}
+            whole[0] = {**whole[0], **statistics}
         if _are_positions(whole, sides):
             sides[0].unmerged.append(Unmerged(names[0], place, "positions"))
             return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in whole]
@@ -507,7 +512,7 @@ def _by_plan(element: TensorBody, shards: Sequence[TensorBody], axes: Axes, plan
     assert shape is not None
     joined = [join(own, shape) if len(own) > 1 else own[0] for own in groups.values()]
     rest = tuple(size for size, dim in zip(axes, plan, strict=True) if dim is None)
-    return _distinct({**element, **merge_ranks(joined)}, rest) if len(joined) > 1 else {**joined[0], **_fate(element)}
+    return _distinct({**merge_ranks(joined), **_fate(element)}, rest)
 
 
 def _fate(element: TensorBody) -> dict[str, Any]:
