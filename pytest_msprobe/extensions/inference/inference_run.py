@@ -22,7 +22,6 @@ from pytest_msprobe.extensions.inference.options import (
     has_tensors,
     is_engine,
 )
-from pytest_msprobe.extensions.inference.passes import read_passes
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
 from pytest_msprobe.modes.compare.judging.shape_changes import MicroBatches, micro_batches
@@ -80,6 +79,8 @@ def _are_tokens_cut_otherwise(target: Path, golden: Path) -> bool:
         batches = cut_otherwise(*folders)
         if batches is None:
             return False
+        from pytest_msprobe.extensions.inference.passes import read_passes
+
         passes = [read_passes(folder, model_names(()), batches) for folder in folders]
     except DumpError:
         # What is wrong with a dump is reported where it is opened.
