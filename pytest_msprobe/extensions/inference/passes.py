@@ -117,8 +117,8 @@ def _numbered_through(forward_passes: Sequence[ForwardPass], module: str) -> Ite
     """Yield passes in which each entry of the batch that a module is given is a request of one row."""
     number = 0
     for forward_pass in forward_passes:
-        given = (placed.value for call in forward_pass.modules.get(module, ())[:1] for placed in call.values)
-        size = next((value.shape[0] for value in given if value.is_tensor and value.shape), 0)
+        values = (placed.value for call in forward_pass.modules.get(module, ())[:1] for placed in call.values)
+        size = next((value.shape[0] for value in values if value.is_tensor and value.shape), 0)
         rows = [Segment(0, np.array([row]), request=str(number + row)) for row in range(size)]
         number += size
         yield replace(forward_pass, layout=TokenLayout((size,), rows) if rows else None)

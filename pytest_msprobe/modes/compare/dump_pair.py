@@ -137,7 +137,7 @@ class DumpPair:
 
     @cached_property
     def micro_batches(self) -> MicroBatches | None:
-        """How the runs cut one batch otherwise, where calls of either have no partner."""
+        """The micro-batches of runs that cut one batch otherwise, where calls of either have no partner."""
         return micro_batches([self.target], [self.golden]) if self.unmatched else None
 
     def compare(self, record: str) -> ComparedCall:

@@ -86,8 +86,8 @@ def _parents(dump: Dump) -> Mapping[str, str | None]:
 
 
 def _with_records(dump: Dump, records: Mapping[str, msgspec.Raw], surroundings: KnownSurroundings) -> RenamedDump:
-    kept = {each.name: getattr(dump, each.name) for each in fields(Dump) if each.name != "records"}
-    return RenamedDump(**kept, records=records, own_surroundings=surroundings)
+    rest = {part.name: getattr(dump, part.name) for part in fields(Dump) if part.name != "records"}
+    return RenamedDump(**rest, records=records, own_surroundings=surroundings)
 
 
 def _expert_around(name: str, parents: Mapping[str, str | None]) -> str:
@@ -186,12 +186,12 @@ def _renamed(rank: _Rank, first: Mapping[tuple[int, str], int], calls: Mapping[s
         called, rest = split_called(name)
         return name if number is None else f"{called}.{number}.{rest.rpartition('.')[2]}"
 
-    known = rank.surroundings
+    around = rank.surroundings
     surroundings = KnownSurroundings(
         rank.dump.path.parent,
-        Table({new(name): parent and new(parent) for name, parent in known.parents.entries.items()}),
-        Table({new(name): stack for name, stack in known.stacks.entries.items()}),
-        {new(name): step for name, step in known.micro_steps.items()},
+        Table({new(name): parent and new(parent) for name, parent in around.parents.entries.items()}),
+        Table({new(name): stack for name, stack in around.stacks.entries.items()}),
+        {new(name): step for name, step in around.micro_steps.items()},
     )
     return _with_records(rank.dump, {new(name): raw for name, raw in rank.dump.records.items()}, surroundings)
 

@@ -97,7 +97,7 @@ class ParallelLayout:
 
     @property
     def replicas(self) -> int:
-        """How many data parallel ranks one model is read from, because they share its experts."""
+        """Number of data parallel ranks that one model is read from, because they share its experts."""
         return max(self.ep // self.cp, 1)
 
     @property
@@ -108,7 +108,7 @@ class ParallelLayout:
 
     @property
     def axes(self) -> Axes:
-        """How many ranks of a stage have other sequences, other parts of a sequence, and other parts of a tensor.
+        """Numbers of ranks of a stage with other sequences, other parts of a sequence, and other parts of a tensor.
 
         Parts of a sequence are two axes, of which the second is that of the experts where these are on fewer ranks.
         """
@@ -130,8 +130,8 @@ class ParallelLayout:
         if missing:
             raise LayoutError(f"rank {missing[0]} of ranks 0 to {max(ranks)} is missing; copy the dumps of all ranks")
         if len(ranks) % size:
-            given = [f"{name}={getattr(self, name)}" for name in ("tp", "cp", "ep", "pp")]
-            shown = [word for word in given if word[:2] in ("tp", "pp") or not word.endswith("=1")]
+            sizes = [f"{name}={getattr(self, name)}" for name in ("tp", "cp", "ep", "pp")]
+            shown = [word for word in sizes if word[:2] in ("tp", "pp") or not word.endswith("=1")]
             raise LayoutError(
                 f"{', '.join(shown[:-1])} and {shown[-1]} make {size} ranks of one model, which do not divide the "
                 f"{len(ranks)} recorded ranks; specify the sizes of the training, and copy all of its ranks"

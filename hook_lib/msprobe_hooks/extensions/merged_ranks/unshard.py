@@ -109,12 +109,12 @@ class _Side:
 
     @property
     def parts(self) -> int:
-        """How many ranks a stage has."""
+        """Number of the ranks of a stage."""
         return math.prod(self.axes)
 
     @property
     def tokens(self) -> int:
-        """How many ranks have other tokens."""
+        """Number of ranks with other tokens."""
         return math.prod(self.axes[:-1])
 
 
@@ -130,10 +130,10 @@ def make_whole(
     """
     records = (dict(target.records), dict(golden.records))
     partners = _partners(target, golden)
-    found = _scale_of(records, partners, axes) if scale is None else (scale, "")
-    sides = (_Side(axes[0], found[0], _factors(axes)), _Side(axes[1]))
-    if found[1] and found[0] != 1:
-        sides[0].unmerged.append(Unmerged(found[1], f"by {found[0]:g}", "scaled"))
+    factor, first_scaled = _scale_of(records, partners, axes) if scale is None else (scale, "")
+    sides = (_Side(axes[0], factor, _factors(axes)), _Side(axes[1]))
+    if first_scaled:
+        sides[0].unmerged.append(Unmerged(first_scaled, f"by {factor:g}", "scaled"))
     for ours, theirs in partners.items():
         names = (ours, theirs)
         texts = (bytes(records[0][ours]), bytes(records[1][theirs]))
@@ -476,11 +476,11 @@ def _shape_by(plan: Plan, shapes: Sequence[Shape], axes: Axes) -> Shape | None:
         return shapes[0]
     size, dim = len(shapes) // axes[0], plan[0]
     inner = [_shape_by(plan[1:], shapes[i : i + size], axes[1:]) for i in range(0, len(shapes), size)]
-    known = [shape for shape in inner if shape is not None]
-    if len(known) < len(inner) or len({shape if dim is None else _without(shape, dim) for shape in known}) > 1:
+    fitting = [shape for shape in inner if shape is not None]
+    if len(fitting) < len(inner) or len({shape if dim is None else _without(shape, dim) for shape in fitting}) > 1:
         return None
-    first = known[0]
-    return first if dim is None else (*first[:dim], sum(shape[dim] for shape in known), *first[dim + 1 :])
+    first = fitting[0]
+    return first if dim is None else (*first[:dim], sum(shape[dim] for shape in fitting), *first[dim + 1 :])
 
 
 def _without(shape: Shape, dim: int) -> Shape:
@@ -497,7 +497,7 @@ def _joined(element: TensorBody, side: _Side, plans: Sequence[Plan], *, is_weigh
     shards = shards_of(element) or [element] * side.parts
     axes = axes_of(len(shards), side.axes)
     wholes = [(_by_plan(element, shards, axes, plan), plan) for plan in plans]
-    whole, plan = min(wholes, key=lambda each: (len(shards_of(each[0]) or ()), (each[1][-1] is None) == is_weight))
+    whole, plan = min(wholes, key=lambda pair: (len(shards_of(pair[0]) or ()), (pair[1][-1] is None) == is_weight))
     if any(dim is not None for dim in plan[:-1]):
         side.is_split = side.was_split = True
     return whole
@@ -529,8 +529,8 @@ def _distinct(element: TensorBody, axes: Axes) -> TensorBody:
     for axis in range(len(axes)):
         if axes[axis] > 1 and not differ_along(shards, axes, axis):
             places = [place for place in places if place[axis] == 0]
-    kept = [shard for shard, place in zip(shards, product(*map(range, axes)), strict=True) if place in places]
-    return {**merge_ranks(kept), **_fate(element)}
+    distinct = [shard for shard, place in zip(shards, product(*map(range, axes)), strict=True) if place in places]
+    return {**merge_ranks(distinct), **_fate(element)}
 
 
 def _copy(element: TensorBody, other: TensorBody, side: _Side, name: str, place: str) -> Any:
@@ -585,14 +585,14 @@ def _by_tokens(
     """
     values = [number_of(shard, "Mean") for shard in shards]
     golden = number_of(other, "Mean")
-    known = [value for value in values if value is not None]
-    if golden is None or len(known) < len(shards) or not all(map(math.isfinite, (*known, golden))):
+    numbers = [value for value in values if value is not None]
+    if golden is None or len(numbers) < len(shards) or not all(map(math.isfinite, (*numbers, golden))):
         return {**without_shards(element), **dict.fromkeys(STATISTICS)}
-    nearest = min((sum(known), sum(known) / len(known)), key=lambda value: abs(value - golden))
+    nearest = min((sum(numbers), sum(numbers) / len(numbers)), key=lambda value: abs(value - golden))
     is_near = abs(nearest - golden) <= _ROUNDED_LOSS * abs(golden)
     is_reduction = split_called(name)[0].rpartition(".")[2] in _REDUCTIONS or split_called(name)[0].endswith("_loss")
     is_wrong = place.startswith("output") and is_forward(name) and is_reduction and side.is_split
-    if is_near or (is_wrong and not min(known) <= golden <= max(known)):
+    if is_near or (is_wrong and not min(numbers) <= golden <= max(numbers)):
         return {**without_shards(element), "Max": nearest, "Min": nearest, "Mean": nearest, "Norm": abs(nearest)}
     side.unmerged.append(Unmerged(name, place, "tokens"))
     return {**without_shards(element), **dict.fromkeys(STATISTICS)}

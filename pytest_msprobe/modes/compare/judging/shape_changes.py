@@ -42,7 +42,7 @@ class MicroBatches:
 
     @property
     def has_batch_first(self) -> bool:
-        """Whether the first dimensions of all calls of a run add up to the same in both."""
+        """True if the first dimensions of all calls of a run add up to the same in both."""
         return sum(shape[0] for shape in self.target) == sum(shape[0] for shape in self.golden)
 
 
@@ -61,9 +61,9 @@ def micro_batches(target: Sequence[Dump], golden: Sequence[Dump]) -> MicroBatche
     ours, theirs = ([_given_shape(dump, record) for dump, record in calls[path]] for calls in sides)
     if not all((*ours, *theirs)) or len({len(shape) for shape in (*ours, *theirs)}) > 1:
         return None
-    found = MicroBatches(path, ours, theirs)
+    batches = MicroBatches(path, ours, theirs)
     are_elements = sum(map(math.prod, ours)) == sum(map(math.prod, theirs))
-    return found if found.has_batch_first or are_elements else None
+    return batches if batches.has_batch_first or are_elements else None
 
 
 def _module_calls(dumps: Sequence[Dump]) -> _Calls:
