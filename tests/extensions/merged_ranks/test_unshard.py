@@ -203,6 +203,13 @@ def test_ranks_with_whole_sequences_of_their_own_are_an_error() -> None:
         make_whole(ranks, _run(_call(_random(2, 8))), ((1, 2, 1, 1), (1,) * 4))
 
 
+def test_two_runs_that_share_sequences_alike_are_compared_as_they_are() -> None:
+    runs = [_ranks(*_random(8, 4).chunk(2), axes=(1, 2, 1, 1)) for _ in range(2)]
+    (ours, theirs), unmerged = _outputs(runs[0], runs[1], ((1, 2, 1, 1), (1, 2, 1, 1)))
+    assert (ours, unmerged) == (theirs, [])
+    assert ours["Norm"] == pytest.approx(float(_random(8, 4).norm()))
+
+
 def test_places_that_each_rank_counts_from_0_are_not_compared() -> None:
     ranks = [torch.arange(4), torch.arange(4)]
     run = _ranks(*ranks, axes=(1, 2, 1, 1))

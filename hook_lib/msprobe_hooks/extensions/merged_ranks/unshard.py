@@ -143,9 +143,9 @@ def make_whole(
         for i in (0, 1):
             if sides[i].parts > 1 or sides[i].scale != 1 or _has_shards(texts[i]):
                 records[i][names[i]] = msgspec.Raw(encode_record(whole[i]))
-    for side, dump in zip(sides, (target, golden), strict=True):
+    for side, other, dump in zip(sides, reversed(sides), (target, golden), strict=True):
         if (
-            side.tokens > 1
+            side.tokens > 1 == other.tokens
             and not side.was_split
             and partners
             and any(map(_has_shards, map(bytes, dump.records.values())))
@@ -394,7 +394,8 @@ def _whole_tensors(
         shards = [shards_of(element) for element in elements]
         if shards[0] and shards[1] and sides[0].axes == sides[1].axes:
             # Both runs split it alike, whatever it is.
-            return _unscaled([_alone(element) for element in elements], sides[0], names[0])
+            alike = _sums_of_numbers(shards, sides[0]) if math.prod(shapes[0]) == 1 and sides[0].tokens > 1 else None
+            return _unscaled(alike or [_alone(element) for element in elements], sides[0], names[0])
         whole = [_distinct(element, side.axes) for element, side in zip(elements, sides, strict=True)]
         for i in (0, 1):
             if _are_equal_counts(elements[i], elements[1 - i], sides[i]):
@@ -419,6 +420,18 @@ def _whole_tensors(
             return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in whole]
     copies = [_copy(whole[i], whole[1 - i], sides[i], names[i], place) for i in (0, 1)]
     return copies if elements[0].get(FINAL) else _unscaled(copies, sides[0], names[0])
+
+
+def _sums_of_numbers(shards: Sequence[Sequence[TensorBody] | None], side: _Side) -> list[Any] | None:
+    """Return elements of the sums of numbers that ranks of both runs have, as losses of other parts of the sequences.
+
+    One run may have the mean over the tokens of a rank where the other has a share in the whole.
+    """
+    sums = [join(own, own[0]["shape"]) for own in shards if own]
+    means: list[Any] = [number_of(element, "Mean") for element in sums]
+    if None in means:
+        return None
+    return [{**element, "Max": mean, "Min": mean, "Norm": abs(mean)} for element, mean in zip(sums, means, strict=True)]
 
 
 def _are_equal_counts(element: TensorBody, other: TensorBody, side: _Side) -> bool:
