@@ -431,7 +431,9 @@ def _sums_of_numbers(shards: Sequence[Sequence[TensorBody] | None], side: _Side)
     means: list[Any] = [number_of(element, "Mean") for element in sums]
     if None in means:
         return None
-    return [{**element, "Max": mean, "Min": mean, "Norm": abs(mean)} for element, mean in zip(sums, means, strict=True)]
+    means[0] = min((means[0] / factor for factor in side.factors), key=lambda mean: abs(mean - means[1]))
+    numbers = [{"Max": mean, "Min": mean, "Mean": mean, "Norm": abs(mean)} for mean in means]
+    return [{**element, **own} for element, own in zip(sums, numbers, strict=True)]
 
 
 def _are_equal_counts(element: TensorBody, other: TensorBody, side: _Side) -> bool:
