@@ -108,9 +108,14 @@ def read_passes(folder: Path, names: ModelNames, batches: MicroBatches | None = 
             forward_passes += [_forward_pass(step_rank(ranks[0]).step, number, group) for group in shared]
     if not any(forward_pass.modules for forward_pass in forward_passes):
         raise DumpError(f"{folder}: no calls of modules; record both runs at level L0 or mix with model=")
-    if batches is not None and batches.has_batch_first and all(one.layout is None for one in forward_passes):
+    if batches is not None and _are_sequences(batches) and all(one.layout is None for one in forward_passes):
         return list(_numbered_through(forward_passes, batches.module))
     return forward_passes
+
+
+def _are_sequences(batches: MicroBatches) -> bool:
+    """Return whether the first dimensions of all calls of a run add up to the same in both."""
+    return sum(shape[0] for shape in batches.target) == sum(shape[0] for shape in batches.golden)
 
 
 def _numbered_through(forward_passes: Sequence[ForwardPass], module: str) -> Iterator[ForwardPass]:

@@ -21,13 +21,7 @@ from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
 from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
-from pytest_msprobe.modes.compare.judging.shape_changes import (
-    MicroBatches,
-    as_not_comparable,
-    first_shape_change,
-    may_be_consequence,
-    micro_batches,
-)
+from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching import match_records
 from pytest_msprobe.modes.compare.matching.matches import Match, Matching, api_of
 from pytest_msprobe.modes.compare.matching.name_translation import MappedValues, Translation
@@ -134,11 +128,6 @@ class DumpPair:
             return None
         call = self._call(first, "fail", self._judge(match.target, match.golden, self.mode))
         return call if first_shape_change(call) else None
-
-    @cached_property
-    def micro_batches(self) -> MicroBatches | None:
-        """The micro-batches of runs that cut one batch otherwise, where calls of either have no partner."""
-        return micro_batches([self.target], [self.golden]) if self.unmatched else None
 
     def compare(self, record: str) -> ComparedCall:
         """Compare one call, by the name of its item. Raises RecordError where one of its records is malformed."""

@@ -6,7 +6,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 # Calls by which a program takes a batch, or a part of a sequence, of its data.
 _CUTS: Final = frozenset({"split", "chunk", "tensor_split", "split_with_sizes", "narrow", "__getitem__"})
 
-_Calls: TypeAlias = Mapping[str, Sequence[tuple["Dump", str]]]
-
 
 @dataclass(frozen=True, slots=True)
 class MicroBatches:
@@ -35,15 +34,10 @@ class MicroBatches:
 
     def __str__(self) -> str:
         ours, theirs = (f"{counted(len(one), 'time')} with {list(one[0])}" for one in (self.target, self.golden))
-        return f"the runs cut one batch otherwise: module {self.module} was called {ours}, in the golden run {theirs}"
-
-    #: What compares such runs.
-    remedy: ClassVar = "record both with task tensor and compare token by token, with --msprobe-match inference"
-
-    @property
-    def has_batch_first(self) -> bool:
-        """True if the first dimensions of all calls of a run add up to the same in both."""
-        return sum(shape[0] for shape in self.target) == sum(shape[0] for shape in self.golden)
+        return (
+            f"the runs cut one batch otherwise: module {self.module} was called {ours}, in the golden run {theirs}; "
+            "record both with task tensor and compare token by token, with --msprobe-match inference"
+        )
 
 
 def micro_batches(target: Sequence[Dump], golden: Sequence[Dump]) -> MicroBatches | None:
@@ -61,17 +55,16 @@ def micro_batches(target: Sequence[Dump], golden: Sequence[Dump]) -> MicroBatche
     ours, theirs = ([_given_shape(dump, record) for dump, record in calls[path]] for calls in sides)
     if not all((*ours, *theirs)) or len({len(shape) for shape in (*ours, *theirs)}) > 1:
         return None
-    batches = MicroBatches(path, ours, theirs)
-    are_elements = sum(map(math.prod, ours)) == sum(map(math.prod, theirs))
-    return batches if batches.has_batch_first or are_elements else None
+    has_as_many = any(sum(map(size, ours)) == sum(map(size, theirs)) for size in (itemgetter(0), math.prod))
+    return MicroBatches(path, ours, theirs) if has_as_many else None
 
 
-def _module_calls(dumps: Sequence[Dump]) -> _Calls:
+def _module_calls(dumps: Sequence[Dump]) -> Mapping[str, Sequence[tuple[Dump, str]]]:
     """Return the forward calls of each module by its path, in the order of the first calls."""
     calls = defaultdict[str, list[tuple["Dump", str]]](list)
     for dump in dumps:
-        for name in dump.records:
-            if is_module_name(name) and is_forward(name) and not dump.is_recomputed(name):
+        for name in filter(is_module_name, dump.records):
+            if is_forward(name) and not dump.is_recomputed(name):
                 calls[split_module(name).path].append((dump, name))
     return calls
 
@@ -95,7 +88,8 @@ def first_shape_change(call: ComparedCall) -> str:
     if not is_forward(call.record) or _was_given_the_same(call):
         return ""
     tensors = [row for row in call.rows if row.group == "input" and row.target and row.target.is_tensor]
-    for row in call.rows if _is_cut(call.record) else tensors or call.rows:
+    is_cut = split_called(call.record)[0].rpartition(".")[2] in _CUTS
+    for row in call.rows if is_cut else tensors or call.rows:
         if row.unmeasured == "shape" and row.target and row.golden and not _is_transposed(row):
             return f"{call.record} {row.place} is {list(row.target.shape)} in place of {list(row.golden.shape)}"
     return ""
@@ -125,10 +119,6 @@ def as_not_comparable(call: ComparedCall) -> ComparedCall:
     """Return the call as one that was not compared; its rows still say how they differ."""
     rows = tuple(replace(row, outcome="skip") if row.differs else row for row in call.rows)
     return replace(call, outcome="skip", cause="other shapes", rows=rows)
-
-
-def _is_cut(record: str) -> bool:
-    return split_called(record)[0].rpartition(".")[2] in _CUTS
 
 
 def _was_given_the_same(call: ComparedCall) -> bool:
