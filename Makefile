@@ -42,7 +42,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 # each start, which takes longer than their import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: compiled demo test test-slow test-sample nightly test-fast-path-off test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
+.PHONY: compiled demo test test-slow test-sample nightly test-fast-path-off test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench million instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
 
 # What tests start writes no bytecode, and would compile each module that it imports at each start. What is compiled here
 # is as old as its source, or else not used.
@@ -144,6 +144,11 @@ operators: $(VENV)/installed
 
 bench: compiled $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
+
+# A healthy machine must give no alarm, however often it is asked: about half a day. It goes on where it was stopped.
+# HEALTHY names further folders of dumps.
+million: compiled $(VENV)/installed
+	$(BIN)/python benchmarks/million.py $(HEALTHY)
 
 # What an item costs, counted as instructions, may be at most 1.3 times what is kept; needs valgrind and a C compiler.
 instructions: $(VENV)/installed

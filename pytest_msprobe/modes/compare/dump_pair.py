@@ -26,8 +26,7 @@ from pytest_msprobe.modes.compare.matching import match_records
 from pytest_msprobe.modes.compare.matching.matches import Match, Matching, api_of
 from pytest_msprobe.modes.compare.matching.name_translation import MappedValues, Translation
 from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
-from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
-from pytest_msprobe.modes.compare.measure.data_mode import data_mode
+from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides, data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
 
 if TYPE_CHECKING:

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import accept_implementation_defined
-from pytest_msprobe.engine.replay.ops.quantized_results import ranks
-from pytest_msprobe.engine.values.number_formats import (
+from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import (
+    npu_dynamic_mx_quant,
+    npu_swiglu_mx_quant_with_dual_axis,
+)
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
     E1M2,
     E2M1,
     E4M3,
@@ -22,10 +25,7 @@ from pytest_msprobe.engine.values.number_formats import (
     numbers_in,
     store,
 )
-from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import (
-    npu_dynamic_mx_quant,
-    npu_swiglu_mx_quant_with_dual_axis,
-)
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import ranks
 
 
 def accepted(operation: str, target: list[Any], golden: list[Any], **kwargs: Any) -> list[bool]:

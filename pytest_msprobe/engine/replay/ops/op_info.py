@@ -24,15 +24,11 @@ from pytest_msprobe.engine.replay.ops import (
     reductions,
 )
 from pytest_msprobe.engine.replay.ops.operators import declared
-from pytest_msprobe.engine.replay.ops.quantized_results import (
-    Arguments,
-    accept_quantized,
-    accept_quantized_argument,
-    are_neighbours,
-)
-from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.replay.ops.traits import Arguments, OpInfo
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
 
+# docs/standards-reference.md, "Quantized results"
+_NEIGHBOURS = 1 / 8
 _KINDS = (pointwise, reductions, indexing, linear_algebra, layers, random_results)
 
 
@@ -101,14 +97,14 @@ def accept_implementation_defined(
         pairs = zip(output, right, strict=True)
         found = [None if is_optional and each is None else _accepted(result, each, traits) for result, each in pairs]
         if traits.quantized is not None:
-            accept_quantized(traits.quantized, arguments, found, list(right))
+            traits.quantized.accept(arguments, found, list(right))
         target["output"] = type(output)(found)
     kept = golden.get("changed", {})
     for path, changed in target.get("changed", {}).items():
         if path in kept:
             found = _accepted(changed, kept[path], traits)
             if traits.quantized is not None:
-                found = accept_quantized_argument(traits.quantized, arguments, found, kept[path])
+                found = traits.quantized.accept_argument(arguments, found, kept[path])
             target["changed"][path] = found
 
 
@@ -118,3 +114,9 @@ def _accepted(found: Any, right: Any, traits: OpInfo) -> Any:
     if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in traits.quantizes:
         return found
     return right if are_neighbours(found.long(), right.long()) else found
+
+
+def are_neighbours(found: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether whole numbers are equal or next to each other, which one in eight may be."""
+    apart = (found - right).abs()
+    return bool((apart <= 1).all()) and int(apart.sum()) <= max(1, int(_NEIGHBOURS * apart.numel()))

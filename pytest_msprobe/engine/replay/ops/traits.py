@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 
@@ -12,7 +13,6 @@ from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.ops.canonical_factors import Alignment, Products, Undifferentiable
 from pytest_msprobe.engine.replay.ops.cuts import Blocks
 from pytest_msprobe.engine.replay.ops.open_elements import OpenElements
-from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
 from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.selected_positions import RankedPositions, Selection
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
@@ -40,6 +40,20 @@ GradientTerms: TypeAlias = Literal[
 ]  # fmt: skip
 #: ... and steps whose size `culprits` does.
 Step: TypeAlias = Literal["addition", "quotient", "added_quotient", "sign", "adam"]
+
+
+#: Arguments of a call, by position and by name.
+Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+class Quantized(Protocol):
+    """Results that hold numbers of few bits, of which a device may round some to the other side."""
+
+    def accept(self, arguments: Arguments, target: list[Any], golden: list[Any]) -> None:
+        """Replace the target's results by golden's, in place, where they are right."""
+
+    def accept_argument(self, arguments: Arguments, found: Any, right: Any) -> Any:
+        """Return golden's tensor for what a call wrote to an argument where that is right, else what it wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +116,7 @@ class OpInfo:
     products: Products | None = None
     undifferentiable: Undifferentiable | None = None
     quantizes: frozenset[torch.dtype] = frozenset()
-    quantized: QuantizedResults | None = None
+    quantized: Quantized | None = None
     of_dtype: bool = False
     in_place: bool = False
     running_statistics: int | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Dequantization, Keys
@@ -15,6 +14,7 @@ from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import
     attention_of_sequences,
 )
 from pytest_msprobe.extensions.npu_operators.inputs import caches
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import EIGHT_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,9 +18,9 @@ from pytest_msprobe.engine.replay.random_apis import (
     mask_bits,
     probability_switch,
     sampled_indices,
-    token_sampling,
 )
 from pytest_msprobe.engine.replay.random_apis.mask_bits import kept_by
+from pytest_msprobe.extensions.npu_operators.layers import token_sampling
 
 _FILLED_TO = 128
 

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 
 from msprobe_hooks.dump.effects import Effects, ValidRows
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes
@@ -17,6 +16,7 @@ from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
 from pytest_msprobe.extensions.npu_operators.matmul.operands import by_halves, numbers, scale_and_offset, scaled_product
 from pytest_msprobe.extensions.npu_operators.matmul.quantized_matmul import quantized_rows
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import EIGHT_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from msprobe_hooks.dump.effects import Effects, ValidRows
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import in_place, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes
@@ -27,6 +26,7 @@ from pytest_msprobe.extensions.npu_operators.matmul.operands import (
     scaled_product,
 )
 from pytest_msprobe.extensions.npu_operators.matmul.quantized_matmul import dequantized
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import EIGHT_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.values.number_formats import E1M2, E2M1, decode_hifloat8, numbers_in
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import E1M2, E2M1, decode_hifloat8, numbers_in
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
 
 if TYPE_CHECKING:

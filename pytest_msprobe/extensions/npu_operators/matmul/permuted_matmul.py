@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, in_place, refuse
 from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
 from pytest_msprobe.extensions.npu_operators.matmul.operands import numbers, scale_and_offset, scaled_product
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import EIGHT_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes
@@ -25,6 +24,7 @@ from pytest_msprobe.extensions.npu_operators.matmul.operands import (
     scaled_product,
 )
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row, rounded
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import EIGHT_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

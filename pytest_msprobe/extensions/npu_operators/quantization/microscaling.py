@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.values import number_formats as formats
-from pytest_msprobe.engine.values.number_formats import (
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.quantization import number_formats as formats
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
     BLOCK,
     E1M2,
     E2M1,
@@ -29,8 +30,7 @@ from pytest_msprobe.engine.values.number_formats import (
     format_among,
     store,
 )
-from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import QuantizedResults, SharedExponents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

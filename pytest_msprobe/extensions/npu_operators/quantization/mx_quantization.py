@@ -13,21 +13,11 @@ import torch.nn.functional as F
 
 from msprobe_hooks.dump.effects import GROUP_SIZES, Effects, ValidRows
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.values import number_formats as formats
-from pytest_msprobe.engine.values.number_formats import (
-    BLOCK,
-    E2M1,
-    FLOAT4S,
-    float_dtype,
-    format_among,
-    numbers_in,
-    store,
-)
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.layers.activation import npu_swiglu_backward
+from pytest_msprobe.extensions.npu_operators.quantization import number_formats as formats
 from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     Scaling,
     mx_numbers,
@@ -37,7 +27,17 @@ from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     scaled,
     shared_exponents,
 )
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+    BLOCK,
+    E2M1,
+    FLOAT4S,
+    float_dtype,
+    format_among,
+    numbers_in,
+    store,
+)
 from pytest_msprobe.extensions.npu_operators.quantization.quantized_activations import swiglu_variant
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import QuantizedResults, SharedExponents
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.values.number_formats import (
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.inputs import sequences
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
     FLOAT8S,
     HIFLOAT8,
     INT4,
@@ -23,10 +26,7 @@ from pytest_msprobe.engine.values.number_formats import (
     numbers_in,
     store,
 )
-from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
-from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
-from pytest_msprobe.extensions.npu_operators.inputs import sequences
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import QuantizedResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,12 @@ import torch.nn.functional as F
 
 from msprobe_hooks.dump.effects import GROUP_SIZES, Effects, ValidRows
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.values import number_formats as formats
-from pytest_msprobe.engine.values.number_formats import (
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.quantization import number_formats as formats
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
     E4M3,
     E5M2,
     FLOAT4S,
@@ -23,10 +25,8 @@ from pytest_msprobe.engine.values.number_formats import (
     format_among,
     store,
 )
-from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
-from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import QuantizedResults, SharedExponents
 
 if TYPE_CHECKING:
     from torch import Tensor

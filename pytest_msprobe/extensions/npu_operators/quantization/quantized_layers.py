@@ -8,10 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from pytest_msprobe.engine.replay.ops.operators import golden
-from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.values import number_formats as formats
-from pytest_msprobe.engine.values.number_formats import (
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, out_of_place, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_rms_norm, npu_rms_norm_backward
+from pytest_msprobe.extensions.npu_operators.matmul.operands import scale_and_offset
+from pytest_msprobe.extensions.npu_operators.quantization import number_formats as formats
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
     FLOAT8S,
     HIFLOAT8,
     INT4,
@@ -24,12 +28,8 @@ from pytest_msprobe.engine.values.number_formats import (
     pack,
     store,
 )
-from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, out_of_place, refuse
-from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
-from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_rms_norm, npu_rms_norm_backward
-from pytest_msprobe.extensions.npu_operators.matmul.operands import scale_and_offset
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import QuantizedResults, SharedExponents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.values.number_formats import (
+from pytest_msprobe.engine.replay.ops.op_info import are_neighbours
+from pytest_msprobe.engine.replay.ops.traits import Arguments
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
     BLOCK,
     HIFLOAT8,
     INT4,
@@ -32,7 +34,6 @@ from pytest_msprobe.engine.values.number_formats import (
 EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 
 # docs/standards-reference.md, "Quantized results"
-_NEIGHBOURS = 1 / 8
 _OTHER_EXPONENTS = 1 / 16
 # How far, relative to it, the largest magnitude of a block may be off: what rounding to bfloat16 in between costs.
 _ROUNDING = 2.0**-8
@@ -83,37 +84,32 @@ class QuantizedResults:
         asked = number_format(given) or self.default
         return (INT4 if asked is INT32 and not self.of_int32 else asked, *self.also)
 
+    def accept(self, arguments: Arguments, target: list[Any], golden: list[Any]) -> None:
+        """Replace the target's numbers by golden's, and golden's exponents, where both are right."""
+        shared = {each.of: each for each in self.exponents}
+        exponents = {each.at for each in self.exponents}
+        formats = self.formats(*arguments)
+        for position, right in enumerate(golden):
+            found = target[position]
+            numbers = next((each for each in formats if isinstance(right, Tensor) and each.stored is right.dtype), None)
+            if position in exponents or numbers is None or not _are_alike(found, right):
+                continue
+            at = shared[position].at if position in shared else None
+            if at is None or not isinstance(golden[at], Tensor) or golden[at].dtype is not torch.uint8:
+                if are_neighbours(ranks(found, numbers), ranks(right, numbers)):
+                    target[position] = right
+                continue
+            blocks = _Blocks(self, shared[position], arguments, numbers)
+            if _are_alike(target[at], golden[at]) and blocks.are_right(found, right, target[at], golden[at]):
+                target[position], target[at] = right, golden[at]
 
-Arguments = tuple[Sequence[Any], Mapping[str, Any]]
-
-
-def accept_quantized(quantized: QuantizedResults, arguments: Arguments, target: list[Any], golden: list[Any]) -> None:
-    """Replace the target's numbers by golden's, and golden's exponents, where both are right."""
-    shared = {each.of: each for each in quantized.exponents}
-    exponents = {each.at for each in quantized.exponents}
-    formats = quantized.formats(*arguments)
-    for position, right in enumerate(golden):
-        found = target[position]
-        numbers = next((each for each in formats if isinstance(right, Tensor) and each.stored is right.dtype), None)
-        if position in exponents or numbers is None or not _are_alike(found, right):
-            continue
-        at = shared[position].at if position in shared else None
-        if at is None or not isinstance(golden[at], Tensor) or golden[at].dtype is not torch.uint8:
-            if are_neighbours(ranks(found, numbers), ranks(right, numbers)):
-                target[position] = right
-            continue
-        blocks = _Blocks(quantized, shared[position], arguments, numbers)
-        if _are_alike(target[at], golden[at]) and blocks.are_right(found, right, target[at], golden[at]):
-            target[position], target[at] = right, golden[at]
-
-
-def accept_quantized_argument(quantized: QuantizedResults, arguments: Arguments, found: Any, right: Any) -> Any:
-    """Return golden's tensor for what a call wrote to an argument, where it holds the same numbers or neighbours."""
-    for numbers in quantized.formats(*arguments):
-        is_of_format = _are_alike(found, right) and right.dtype is numbers.stored
-        if is_of_format and are_neighbours(ranks(found, numbers), ranks(right, numbers)):
-            return right
-    return found
+    def accept_argument(self, arguments: Arguments, found: Any, right: Any) -> Any:
+        """Return golden's tensor for what a call wrote to an argument where it holds the same numbers or neighbours."""
+        for numbers in self.formats(*arguments):
+            is_of_format = _are_alike(found, right) and right.dtype is numbers.stored
+            if is_of_format and are_neighbours(ranks(found, numbers), ranks(right, numbers)):
+                return right
+        return found
 
 
 def _are_alike(found: Any, right: Any) -> bool:
@@ -139,12 +135,6 @@ def ranks(stored: Tensor, of: NumberFormat) -> Tensor:
         magnitudes = (bits & 0x7F).masked_fill(beyond.isinf(), _INFINITE).masked_fill(beyond.isnan(), 2 * _INFINITE)
         negative = (bits >> 7 == 1) & ~beyond.isnan()
     return torch.where(negative, -magnitudes, magnitudes)
-
-
-def are_neighbours(found: Tensor, right: Tensor) -> bool:
-    """Return whether ranks are equal or next to each other, which one in eight may be."""
-    apart = (found - right).abs()
-    return bool((apart <= 1).all()) and int(apart.sum()) <= max(1, int(_NEIGHBOURS * apart.numel()))
 
 
 class _Blocks:
