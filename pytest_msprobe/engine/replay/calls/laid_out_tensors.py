@@ -26,8 +26,7 @@ from pytest_msprobe.engine.values.strides import (
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.ops.traits import Storage
 
-#: Where the tensors of a call lie: as they were recorded, as recorded but without lazy bits, dense, or as their source
-#: has laid them out.
+#: Where the tensors of a call lie: as recorded, so but without lazy bits, dense, or as their source has laid them out.
 Memory: TypeAlias = Literal["recorded", "resolved", "contiguous", "given"]
 
 # Memory around a tensor is made shorter where it is more than this many times its elements, and more than so many.
