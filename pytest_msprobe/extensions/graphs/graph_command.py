@@ -69,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--layout",
         metavar="LAYOUT",
-        help="parallel layout, whose ranks are merged into one model: tp=2,pp=2[,vpp=2][,order=...] or a YAML file",
+        help="parallel layout, whose ranks are merged into one model: tp=2,cp=2,ep=2,pp=2[,vpp=2][,order=...] or a "
+        "YAML file",
     )
     add("--golden-layout", metavar="LAYOUT", help="parallel layout of the golden run")
     add(
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     paths = runs_of(arguments.dump, _layout(arguments, "layout"))
     is_alone = arguments.golden is None
     if arguments.html is not None:
-        from pytest_msprobe.storage.atomic_write import atomic_write
+        from pytest_msprobe.storage.files import atomic_write
 
         with _written(arguments.html):
             arguments.html.parent.mkdir(parents=True, exist_ok=True)
