@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 
+import torch
+from torch import Tensor
+
 from msprobe_standards.verdict import Verdict, worst
 
-# docs/standards-reference.md, "Random results": no check makes more than 50 tests, so a healthy generator fails one
+# docs/standards-reference.md, "Random results": no check makes more than 1000 tests, so a healthy generator fails one
 # with a probability below 1e-9.
-_ALARM_PER_TEST = 2e-11
+_ALARM_PER_TEST = 1e-12
 LIMIT = math.log(2 / _ALARM_PER_TEST)
 
 
@@ -63,6 +66,47 @@ def share(what: str, count: tuple[int, int], n: int, p: float, slack: float = 0.
     else:
         exponent = 0.0
     return weighed(exponent, what, (low + high) / 2, p)
+
+
+def shares(what: str, count: Tensor, n: Tensor, p: Tensor | float, slack: float) -> Verdict:
+    """Judge the worst of many groups as `share` does each; ``count``, ``n`` and ``p`` are float64, (groups,)."""
+    used = n > 0
+    count, n = count[used], n[used]
+    if not len(n):
+        return held("no elements")
+    p = p if isinstance(p, float) else p[used]
+    found, expected = count / n, torch.as_tensor(p, dtype=torch.float64)
+    nearest = torch.minimum(torch.maximum(found, (expected - slack).clamp(min=0.0)), (expected + slack).clamp(max=1.0))
+    exponents = n * (_relative_entropy(found, nearest) + _relative_entropy(1 - found, 1 - nearest))
+    at = int(exponents.argmax())
+    expected = expected.expand(found.shape)
+    return weighed(max(0.0, float(exponents[at]) - math.log(len(n))), what, float(found[at]), float(expected[at]))
+
+
+def _relative_entropy(q: Tensor, p: Tensor) -> Tensor:
+    return torch.where(q > 0, torch.xlogy(q, q / p), 0.0)
+
+
+def frequencies(what: str, counts: Tensor, chances: Tensor) -> Verdict:
+    """Judge how often each of some words occurred, by the relative entropy to their ``chances``.
+
+    The bound is that of Agrawal (2020), "Finite-sample concentration of the multinomial in relative entropy", theorem
+    1.2. Both tensors are (words,).
+    """
+    n, free = int(counts.sum()), int((chances > 0).sum()) - 1
+    if not n or free < 1:
+        return held("no elements")
+    entropy = n * float(_relative_entropy(counts / n, chances.double()).sum())
+    exponent = entropy - free * (1 + math.log(entropy / free)) if entropy > free else 0.0
+    return weighed(max(0.0, exponent), f"relative entropy of {what}", entropy / n, 0.0)
+
+
+def bernstein(off: Tensor, variance: Tensor, reach: float) -> Tensor:
+    """Return the exponents of sums that are ``off``, of independent terms of mean 0 and magnitude ``reach`` at most.
+
+    Bernstein's inequality; ``variance`` is that of the sums.
+    """
+    return torch.where(off > 0, off.square() / (2 * variance + 2 * reach * off / 3), 0.0)
 
 
 def at_most(what: str, count: int, n: int, p: float) -> Verdict:

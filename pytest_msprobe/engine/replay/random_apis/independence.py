@@ -1,0 +1,479 @@
+"""Independence of random choices: tests of one result, or of several draws of one call together.
+
+The tests follow TestU01's SmallCrush (L'Ecuyer and Simard, 2007) and PractRand as far as one result can answer them:
+shares at each place, weights of blocks, words, runs, a random walk, correlations at every distance and in every
+mirror, products of three and four elements, linear complexity. Each has a proven bound, and a test that looks at many
+places multiplies its bound by their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import torch
+from torch import Tensor
+
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.tail_bound import bernstein, weighed
+
+# So many pairs of each distance show a generator that repeats: of 2^18 pairs a share of half that is off by 0.007
+# exceeds the bound, √(28.3 / 2^19). Mirrors of rows, and products of more elements, take fewer for their transforms.
+_PAIRS = 2**18
+_MIRRORED = 2**17
+_PRODUCTS = 2**14
+# docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 1000.
+_MOST_DISTANCES = 30
+_POWERS = 24  # 1 to 2^23, which leave half and five rows their places
+# A loop over bits in Python: 2^11 of them take some milliseconds.
+_LINEAR = 2**11
+# Lanes of vector units and threads of a block; blocks of a tile and of a core.
+_LANES = (8, 128, 2048)
+_BLOCKS = (64, 1024, 2**14)
+_WIDTHS = (2, 3, 4, 5, 8)  # of words
+_STEPS = (1, 2, 3, 4)  # from the first to the second of three or four elements
+# The distribution of a weight has so many terms at most.
+_HEAVIEST = 2**14
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """Independent choices, made with probability ``p`` each; ``slack`` is how far rounding may have moved it.
+
+    ``chosen`` is bool, of any shape but (); ``p`` is one number or float64 of that shape, and ``known`` says of which
+    elements the choice can be read, None for all. ``what`` is what chosen elements are called.
+    """
+
+    chosen: Tensor
+    p: float | Tensor
+    slack: float = 0.0
+    known: Tensor | None = None
+    what: str = "chosen"
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether all choices are known and have one probability that leaves a choice."""
+        return isinstance(self.p, float) and self.known is None and 0 < self.p < 1
+
+    @property
+    def flat(self) -> Choices:
+        """Return the choices in one dimension."""
+        p = self.p if isinstance(self.p, float) else self.p.flatten()
+        known = None if self.known is None else self.known.flatten()
+        return replace(self, chosen=self.chosen.flatten(), p=p, known=known)
+
+    def first(self, n: int) -> Choices:
+        """Return the first ``n`` of flat choices."""
+        p = self.p if isinstance(self.p, float) else self.p[:n]
+        return replace(self, chosen=self.chosen[:n], p=p, known=None if self.known is None else self.known[:n])
+
+    @property
+    def deviations(self) -> Tensor:
+        """Return how far each choice is from its probability, 0 where it is not known."""
+        off = self.chosen.double() - self.p
+        return off if self.known is None else torch.where(self.known, off, 0.0)
+
+    @property
+    def variances(self) -> Tensor:
+        """Return the variance of each deviation."""
+        p = torch.as_tensor(self.p, dtype=torch.float64)
+        each = (p * (1 - p)).expand(self.chosen.shape)
+        return each if self.known is None else torch.where(self.known, each, 0.0)
+
+    @property
+    def largest(self) -> float:
+        """Return the largest magnitude that a deviation may have."""
+        p = torch.as_tensor(self.p, dtype=torch.float64)
+        return float(torch.maximum(p, 1 - p).max())
+
+
+def choices(
+    chosen: Tensor, p: Tensor | float, slack: float = 0.0, known: Tensor | None = None, *, what: str = "chosen"
+) -> Choices:
+    """Return choices in their plainest form; ``p`` may be any tensor that is broadcast to them."""
+    chosen = chosen.reshape(-1) if chosen.dim() == 0 else chosen
+    known = None if known is None or bool(known.all()) else known.reshape(chosen.shape)
+    if isinstance(p, Tensor):
+        p = p.detach().double().broadcast_to(chosen.shape)
+        if p.numel() and bool((p == p.flatten()[0]).all()):
+            p = float(p.flatten()[0])
+    return Choices(chosen, p, slack, known, what)
+
+
+def together(draws: Sequence[Choices]) -> Choices:
+    """Return the choices of several draws of one call, with a dimension of draws in front."""
+    knowns = [torch.ones_like(draw.chosen) if draw.known is None else draw.known for draw in draws]
+    known = None if all(draw.known is None for draw in draws) else torch.stack(knowns)
+    ps = [draw.p if isinstance(draw.p, Tensor) else torch.full(draw.chosen.shape, draw.p).double() for draw in draws]
+    p = draws[0].p if isinstance(draws[0].p, float) else torch.stack(ps)
+    return replace(draws[0], chosen=torch.stack([draw.chosen for draw in draws]), p=p, known=known)
+
+
+def judged(made: Choices) -> Iterator[Verdict]:
+    """Yield the verdicts of all tests on ``made``; none without elements."""
+    if not made.chosen.numel():
+        return
+    flat = made.flat
+    yield share_of(flat)
+    yield from _places(made)
+    yield from _pairs(made)
+    yield from _correlations(made)
+    yield _walk(flat)
+    if isinstance(flat.p, float) and 0 < flat.p < 1:
+        legible = flat if flat.known is None else replace(flat, chosen=flat.chosen[flat.known], known=None)
+        yield from _words("in order", legible)
+        if flat.known is None and made.chosen.dim() > 1:
+            columns = made.chosen.flatten(0, -2)[: _PAIRS // made.chosen.shape[-1] + 1].T
+            yield from _words("across rows", replace(flat, chosen=columns.flatten()))
+        yield from _runs(legible)
+        yield from _products(legible.first(_PRODUCTS), made.chosen.shape[-1])
+        yield from _linear(legible.first(_LINEAR))
+
+
+def share_of(flat: Choices) -> Verdict:
+    """Judge how many of flat choices were made."""
+    chosen, p = flat.chosen, flat.p
+    if flat.known is not None:
+        chosen, p = chosen[flat.known], p if isinstance(p, float) else p[flat.known]
+    if not len(chosen):
+        return tail_bound.held()
+    count, mean = int(chosen.sum()), p if isinstance(p, float) else float(p.mean())
+    return tail_bound.share(f"share of {flat.what} elements", (count, count), len(chosen), mean, flat.slack)
+
+
+def _places(made: Choices) -> Iterator[Verdict]:
+    """Judge the share of choices in each row, column, lane, block and diagonal, and how even those shares are."""
+    variable = not isinstance(made.p, float)
+    # Up to so many elements float32 counts exactly.
+    x = made.chosen.to(torch.float32 if made.chosen.numel() <= 2**24 else torch.float64)
+    for name, total in _groupings(made.chosen.shape).items():
+        count = total(x).double()
+        if made.known is None:
+            size = torch.full_like(count, x.numel() // len(count))
+            if name[0] == "d":
+                size = total(torch.ones_like(x)).double()
+        else:
+            size = total(made.known.to(x.dtype)).double()
+            count = total(torch.where(made.known, x, 0.0)).double()
+        expected = made.p
+        if variable:
+            weight = torch.as_tensor(made.p) if made.known is None else torch.where(made.known, made.p, 0.0)
+            expected = total(weight) / size.clamp(min=1.0)
+        yield tail_bound.shares(f"share of {made.what} elements in the worst {name}", count, size, expected, made.slack)
+        if made.is_plain and name[0] != "d":
+            yield from _evenness(name, count, int(size[0]), made)
+
+
+def _groupings(shape: Sequence[int]) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Return what sums the elements of each group, by the name of a group; groups of one name are of one size.
+
+    But for diagonals, whose name begins with a d. Elements behind the last whole block or lane are left out.
+    """
+    n = math.prod(shape)
+    found: dict[str, Callable[[Tensor], Tensor]] = {}
+
+    def rows(width: int, t: Tensor) -> Tensor:
+        return t.flatten()[: n // width * width].view(-1, width).sum(1)
+
+    def columns(width: int, t: Tensor) -> Tensor:
+        return t.flatten()[: n // width * width].view(-1, width).sum(0)
+
+    widths = [math.prod(shape[dim:]) for dim in range(1, len(shape))]
+    for width in [*widths, *_BLOCKS]:
+        if 1 < width <= n // 2:
+            found[f"row of {width} elements"] = partial(rows, width)
+    for width in [*widths, *_LANES]:
+        if 1 < width <= n // 2:
+            found[f"place in rows of {width} elements"] = partial(columns, width)
+    for dim in range(1, len(shape) - 1):
+        others = tuple(each for each in range(len(shape)) if each != dim)
+        if shape[dim] > 1:
+            found[f"place along dimension {dim}"] = partial(torch.sum, dim=others)
+    if len(shape) > 1 and min(shape[-2:]) > 1:
+        found["diagonal"], found["diagonal from the right"] = _diagonals, lambda t: _diagonals(t.flip(-1))
+    return found
+
+
+def _diagonals(t: Tensor) -> Tensor:
+    """Return the sums of all matrices along each diagonal."""
+    matrix = t if t.dim() == 2 else t.flatten(0, -3).sum(0)
+    height, width = matrix.shape
+    # Rows that are one element longer than they are apart in memory lean by one element each.
+    padded = torch.nn.functional.pad(matrix, (0, height)).flatten()[: height * (width + height - 1)]
+    return padded.view(height, width + height - 1).sum(0)
+
+
+def _evenness(name: str, counts: Tensor, size: int, made: Choices) -> Iterator[Verdict]:
+    """Judge the squared differences of the counts of neighbouring groups: neither too even nor too uneven.
+
+    The difference of two binomial counts is subgaussian with the factors of Kearns and Saul (1998), so that the sum of
+    squares has the bound of a chi-square number (Laurent and Massart, 2000, proof of lemma 1).
+    """
+    groups = len(counts) // 2
+    if groups < 2 or size > _HEAVIEST:
+        return
+    assert isinstance(made.p, float)
+    total = float((counts[: 2 * groups : 2] - counts[1 : 2 * groups : 2]).square().sum())
+    low, high = max(made.p - made.slack, 0.0), min(made.p + made.slack, 1.0)
+    rates, logarithms = _small_squares(size, min(low * (1 - low), high * (1 - high)))
+    even = float((-rates * total - groups * logarithms).max())
+    nearest = min(max(0.5, low), high)
+    proxy = 0.25 if nearest == 0.5 else (1 - 2 * nearest) / (2 * math.log((1 - nearest) / nearest))
+    excess = max(1.0, total / (groups * 2 * size * proxy))
+    uneven = groups / 2 * (excess - 1 - math.log(excess))
+    what = f"mean squared difference of {made.what} elements from each {name} to the next"
+    yield weighed(max(0.0, even, uneven), what, total / groups, 2 * size * made.p * (1 - made.p))
+
+
+@lru_cache(maxsize=256)
+def _small_squares(size: int, pq: float) -> tuple[Tensor, Tensor]:
+    """Return rates s, and log E exp(-s D^2) of the difference D of two binomial counts of ``size`` choices.
+
+    D has the characteristic function (1 - 2pq(1 - cos t))^size, which falls with pq. So does E exp(-s D^2), which is a
+    mixture of it over normal t: Chernoff's bound of a small sum of squares holds with the smallest pq.
+    """
+    terms = 2 ** math.ceil(math.log2(2 * size + 1))
+    angles = torch.arange(terms // 2 + 1, dtype=torch.float64) * (2 * math.pi / terms)
+    chances = torch.fft.irfft(((1 - 2 * pq * (1 - angles.cos())) ** size).to(torch.complex128), terms)
+    # Both signs. Rounding of the transform only adds, and behind so many standard deviations is less than it.
+    reach = min(size, 64 + int(12 * math.sqrt(2 * size * pq)))
+    chances = chances[: reach + 1].clamp(min=0.0) * torch.where(torch.arange(reach + 1) > 0, 2.0, 1.0)
+    rates = 2.0 ** torch.arange(-2, 9, dtype=torch.float64) / max(2 * size * pq, 1.0)
+    squares = torch.arange(reach + 1, dtype=torch.float64).square()
+    return rates, (torch.exp(-rates[:, None] * squares) * chances).sum(1).log()
+
+
+def distances(shape: Sequence[int]) -> list[int]:
+    """Return the distances at which elements are compared: powers of two, rows of any rank, and halves of them all."""
+    n = math.prod(shape)
+    rows = [math.prod(shape[dim:]) for dim in range(1, len(shape))]
+    powers = [2**power for power in range(_POWERS)]
+    wanted = (n // 2, *reversed(rows), *(row // 2 for row in rows), *powers)
+    return list(dict.fromkeys(distance for distance in wanted if 0 < distance <= n // 2))[:_MOST_DISTANCES]
+
+
+def at_distance(flat: Tensor, distance: int) -> tuple[Tensor, Tensor]:
+    """Return the first and the second elements of disjoint pairs at a distance."""
+    blocks = min(len(flat) // (2 * distance), max(1, _PAIRS // distance))
+    first, second = flat[: blocks * 2 * distance].view(blocks, 2, distance)[:, :, :_PAIRS].unbind(1)
+    return first.reshape(-1), second.reshape(-1)
+
+
+def _mirrored(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    half = tensor.shape[dim] // 2
+    return tensor.narrow(dim, 0, half).flatten(), tensor.flip(dim).narrow(dim, 0, half).flatten()
+
+
+def _pairs(made: Choices) -> Iterator[Verdict]:
+    """Judge disjoint pairs, at some distances and mirrored: how many are unlike, and of how many both were chosen."""
+    flat, shape = made.flat, made.chosen.shape
+    for distance in distances(shape):
+        yield from _alike(f"elements at a distance of {distance}", flat, partial(at_distance, distance=distance))
+    yield from _alike("elements mirrored at the middle", flat, partial(_mirrored, dim=0))
+    for dim in range(len(shape) if len(shape) > 1 else 0):
+        yield from _alike(f"elements mirrored along dimension {dim}", made, partial(_mirrored, dim=dim))
+
+
+def _alike(what: str, made: Choices, pairs: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Iterator[Verdict]:
+    first, second = pairs(made.chosen)
+    one, other = (made.p, made.p) if isinstance(made.p, float) else pairs(made.p)
+    unlike, both = first ^ second, first & second
+    n = len(first)
+    if made.known is not None:
+        known = torch.logical_and(*pairs(made.known))
+        unlike, both, n = unlike & known, both & known, int(known.sum())
+        one, other = (one, other) if isinstance(one, float) else (one[known], other[known])  # type: ignore[index]
+    if not n:
+        return
+    chances = torch.as_tensor(one * (1 - other) + other * (1 - one)), torch.as_tensor(one * other)
+    for name, found, chance in zip(
+        (f"unlike {what}", f"{what} that are both {made.what}"), (unlike, both), chances, strict=True
+    ):
+        count, expected = int(found.sum()), min(1.0, float(chance.double().mean()))
+        yield tail_bound.share(f"share of {name}", (count, count), n, expected, 2 * made.slack + made.slack**2)
+
+
+def _correlations(made: Choices) -> Iterator[Verdict]:
+    """Judge the sums of products at every distance, and in every mirror of the whole and of its rows."""
+    flat = made.flat.first(_PAIRS)
+    x, n = flat.deviations, len(flat.chosen)
+    if n < 2:
+        return
+    spectrum = torch.fft.rfft(x, 2 * n)
+    # A conjugate is lazy, and within a dispatch mode it is never made.
+    sums = torch.fft.irfft(torch.view_as_real(spectrum).square().sum(-1), 2 * n)[1:n]
+    pairs = torch.arange(n - 1, 0, -1, dtype=torch.float64)
+    spread = flat.variances
+    variance = pairs * float(spread[0]) ** 2
+    if not flat.is_plain:
+        power = torch.view_as_real(torch.fft.rfft(spread, 2 * n)).square().sum(-1)
+        variance = torch.fft.irfft(power, 2 * n)[1:n].clamp(min=0.0)
+    reach = flat.largest**2
+    off = (sums.abs() - pairs * flat.slack * flat.largest).clamp(min=0.0)
+    # Pairs at one distance make chains, and every other link of a chain is independent: half of Bernstein's exponent
+    # (Janson, 2004). They are a martingale too: Azuma's and Hoeffding's inequality.
+    exponents = torch.maximum(bernstein(off, variance, reach) / 2, off.square() / (2 * pairs * reach**2))
+    yield _worst("elements at a distance of", 1, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
+    yield from _mirrors(flat, 1, spectrum)
+    for dim in range(1, len(made.chosen.shape)):
+        width = math.prod(made.chosen.shape[dim:])
+        rows = min(_MIRRORED, n) // width
+        if width > 2 and rows > 1:
+            yield from _mirrors(flat.first(rows * width), rows, None)
+
+
+def _mirrors(flat: Choices, rows: int, spectrum: Tensor | None) -> Iterator[Verdict]:
+    """Judge rows against their own mirrors, whose middles are at one place in all of them: pairs are disjoint."""
+    x = flat.deviations.view(rows, -1)
+    width = x.shape[1]
+
+    def folded(values: Tensor, spectrum: Tensor | None = None) -> Tensor:
+        """Return the sums of products of the pairs around each middle."""
+        spectrum = torch.fft.rfft(values, 2 * width) if spectrum is None else spectrum
+        squares = (spectrum * spectrum).view(rows, -1).sum(0)
+        all_products: Tensor = torch.fft.irfft(squares, 2 * width)[: 2 * width - 1]
+        all_products[::2] -= values.square().sum(0)
+        return all_products[1:-1] / 2
+
+    sums = folded(x, spectrum)
+    middles = torch.arange(1, 2 * width - 2)
+    pairs = rows * ((torch.minimum(middles, 2 * width - 2 - middles) + 1) // 2).double()
+    spread = flat.variances.view(rows, -1)
+    variance = pairs * float(spread[0, 0]) ** 2 if flat.is_plain else folded(spread).clamp(min=0.0)
+    off = (sums.abs() - pairs * flat.slack * flat.largest).clamp(min=0.0)
+    exponents = bernstein(off, variance, flat.largest**2)
+    where = "elements" if rows == 1 else f"elements in rows of {width}"
+    yield _worst(f"{where} mirrored at half of", 1, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
+
+
+def _worst(what: str, first: int, exponents: Tensor, correlations: Tensor) -> Verdict:
+    """Return the verdict on the largest of ``exponents``, of things that are numbered from ``first``."""
+    worst = int(exponents.argmax())
+    exponent = max(0.0, float(exponents[worst]) - math.log(len(exponents)))
+    return weighed(exponent, f"correlation of {what} {worst + first}", float(correlations[worst]), 0.0)
+
+
+def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
+    """Judge two draws of one call: the second is not the first moved by any distance, nor mirrored.
+
+    Elements of two draws make disjoint pairs, so that Bernstein's inequality holds for their products.
+    """
+    one, other = first.flat.first(_PAIRS), second.flat.first(_PAIRS)
+    n = len(one.chosen)
+    if n < 2 or n != len(other.chosen):
+        return
+    known = torch.fft.rfft(other.deviations, 2 * n)
+    at = torch.arange(1 - n, n)
+    pairs = (n - at.abs()).double()
+    for what, x, spread in (
+        ("elements of one call and of the next, moved by", one.deviations.flip(0), one.variances.flip(0)),
+        ("elements of one call and of the next, mirrored at half of", one.deviations, one.variances),
+    ):
+        sums = torch.fft.irfft(torch.fft.rfft(x, 2 * n) * known, 2 * n)[: 2 * n - 1]
+        variance = pairs * float(spread[0]) ** 2
+        if not (one.is_plain and other.is_plain):
+            product = torch.fft.rfft(spread, 2 * n) * torch.fft.rfft(other.variances, 2 * n)
+            variance = torch.fft.irfft(product, 2 * n)[: 2 * n - 1].clamp(min=0.0)
+        off = (sums.abs() - pairs * one.slack * one.largest).clamp(min=0.0)
+        exponents = bernstein(off, variance, one.largest * other.largest)
+        start = 1 - n if "moved" in what else 0
+        yield _worst(what, start, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
+
+
+def _walk(flat: Choices) -> Verdict:
+    """Judge how far the sum of deviations ever strays: Bernstein's inequality holds for the largest of partial sums."""
+    sums = flat.deviations.cumsum(0).abs() - torch.arange(1, len(flat.chosen) + 1) * flat.slack
+    farthest, variance = float(sums.max().clamp(min=0.0)), float(flat.variances.sum())
+    exponent = float(bernstein(torch.tensor(farthest), torch.tensor(variance), flat.largest))
+    return weighed(exponent, f"largest excess of {flat.what} elements up to any of them", farthest, math.sqrt(variance))
+
+
+def _words(where: str, flat: Choices) -> Iterator[Verdict]:
+    """Judge how often each word of some bits occurs (the poker test)."""
+    assert isinstance(flat.p, float)
+    bits = flat.chosen[:_PAIRS].double()
+    for width in _WIDTHS:
+        n = len(bits) // width
+        used = bits[: n * width].view(n, width)
+        if n < 2:
+            continue
+        found = torch.bincount((used @ 2.0 ** torch.arange(width, dtype=torch.float64)).long(), minlength=2**width)
+        # Of the probabilities that slack allows, the one by which what was found is least surprising.
+        p = min(max(float(used.mean()), flat.p - flat.slack), flat.p + flat.slack)
+        if 0 < p < 1:
+            ones = ((torch.arange(2**width)[:, None] >> torch.arange(width)) & 1).sum(1)
+            yield tail_bound.frequencies(f"words of {width} bits {where}", found, p**ones * (1 - p) ** (width - ones))
+
+
+def _runs(flat: Choices) -> Iterator[Verdict]:
+    """Judge the longest runs: one of ``length`` starts at one of n places with a probability of n p^length at most."""
+    assert isinstance(flat.p, float)
+    n = len(flat.chosen)
+    for chosen, p, what in ((flat.chosen, flat.p, flat.what), (~flat.chosen, 1 - flat.p, f"not {flat.what}")):
+        ends = torch.tensor([-1, n])
+        breaks = torch.cat([ends[:1], (~chosen).nonzero().flatten(), ends[1:]])
+        longest = int(breaks.diff().max()) - 1
+        rate = -math.log(min(p + flat.slack, 1.0))
+        exponent = max(0.0, longest * rate - math.log(max(n, 1)))
+        yield weighed(
+            exponent,
+            f"longest run of elements that are {what}",
+            float(longest),
+            math.log(max(n, 2)) / rate if rate else n,
+        )
+
+
+def _products(flat: Choices, row: int) -> Iterator[Verdict]:
+    """Judge products of three and four elements: a xor of two others shows in no pair.
+
+    The last element has a mean of zero whatever the others are: Azuma's and Hoeffding's inequality. Of the sums of
+    three, each meets six others, so that seven classes are independent: Bernstein's by seven (Janson, 2004).
+    """
+    x, n = flat.deviations, len(flat.chosen)
+    steps = [step for step in dict.fromkeys((*_STEPS, row)) if 4 * step < n]
+    if not steps or flat.largest == 1:
+        return
+    y = torch.stack([torch.nn.functional.pad(x[step:] * x[:-step], (0, step)) for step in steps])
+    mirrored, spectrum = torch.fft.rfft(y.flip(-1), 2 * n), torch.fft.rfft(y, 2 * n)
+    spread, reach = float(flat.variances[0]), flat.largest
+    for count, other in ((3, torch.fft.rfft(x, 2 * n)), (4, spectrum)):
+        sums = torch.fft.irfft(mirrored * other, 2 * n)[:, n - 1 : 2 * n - 1]
+        for i, step in enumerate(steps):
+            first = step + 1 if count == 3 else 1
+            found = sums[i, first:]
+            terms = torch.arange(n - first, 0, -1, dtype=torch.float64)
+            off = (found.abs() - terms * flat.slack * reach ** (count - 1)).clamp(min=0.0)
+            exponents = off.square() / (2 * terms * reach ** (2 * count))
+            if count == 3:
+                exponents = torch.maximum(exponents, bernstein(off, terms * spread**3, reach**3) / 7)
+            what = f"{count} elements, the second {step} behind the first, with the third behind that by"
+            yield _worst(what, first, exponents, found / (terms * spread ** (count / 2)))
+
+
+def _linear(flat: Choices) -> Iterator[Verdict]:
+    """Judge the linear complexity of bits: at most 4^c sequences have one of c (Rueppel, 1986)."""
+    assert isinstance(flat.p, float)
+    n = len(flat.chosen)
+    most = n * -math.log(min(1.0, max(flat.p, 1 - flat.p) + flat.slack))
+    if most > tail_bound.LIMIT:
+        complexity = linear_complexity(flat.chosen.tolist())
+        exponent = max(0.0, most - complexity * math.log(4))
+        yield weighed(exponent, f"linear complexity of the first {n} bits", complexity, n / 2)
+
+
+def linear_complexity(bits: Sequence[bool]) -> int:
+    """Return the length of the shortest shift register that makes the bits (Berlekamp and Massey)."""
+    connection, former, length, shift, window = 1, 1, 0, 1, 0
+    for i, bit in enumerate(bits):
+        window = window << 1 | bit
+        if not bin(connection & window).count("1") & 1:
+            shift += 1
+            continue
+        longer = connection ^ former << shift
+        if 2 * length <= i:
+            length, former, shift = i + 1 - length, connection, 0
+        connection, shift = longer, shift + 1
+    return length
