@@ -25,7 +25,7 @@ from pytest_msprobe.engine.replay.random_apis.tail_bound import bernstein, weigh
 _PAIRS = 2**18
 _MIRRORED = 2**17
 _PRODUCTS = 2**14
-# docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 1000.
+# docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 500.
 _MOST_DISTANCES = 30
 _POWERS = 24  # 1 to 2^23, which leave half and five rows their places
 # A loop over bits in Python: 2^11 of them take some milliseconds.
@@ -112,25 +112,32 @@ def together(draws: Sequence[Choices]) -> Choices:
     return replace(draws[0], chosen=torch.stack([draw.chosen for draw in draws]), p=p, known=known)
 
 
-def judged(made: Choices) -> Iterator[Verdict]:
-    """Yield the verdicts of all tests on ``made``; none without elements."""
-    if not made.chosen.numel():
-        return
+def judged(made: Choices) -> list[Verdict]:
+    """Return the verdicts of all tests on ``made``; none without elements.
+
+    The tests whose reasons say most come first, and those behind a failure are left out.
+    """
+    verdicts: list[Verdict] = []
+    for tests in (_pairs, _places, _correlations, _of_equal_chances) if made.chosen.numel() else ():
+        verdicts += tests(made)
+        if any(verdict.outcome == "fail" for verdict in verdicts):
+            break
+    return verdicts
+
+
+def _of_equal_chances(made: Choices) -> Iterator[Verdict]:
+    """Judge choices that are all of one probability by their order."""
     flat = made.flat
-    yield share_of(flat)
-    yield from _places(made)
-    yield from _pairs(made)
-    yield from _correlations(made)
-    yield _walk(flat)
-    if isinstance(flat.p, float) and 0 < flat.p < 1:
-        legible = flat if flat.known is None else replace(flat, chosen=flat.chosen[flat.known], known=None)
-        yield from _words("in order", legible)
-        if flat.known is None and made.chosen.dim() > 1:
-            columns = made.chosen.flatten(0, -2)[: _PAIRS // made.chosen.shape[-1] + 1].T
-            yield from _words("across rows", replace(flat, chosen=columns.flatten()))
-        yield from _runs(legible)
-        yield from _products(legible.first(_PRODUCTS), made.chosen.shape[-1])
-        yield from _linear(legible.first(_LINEAR))
+    if not isinstance(flat.p, float) or not 0 < flat.p < 1:
+        return
+    legible = flat if flat.known is None else replace(flat, chosen=flat.chosen[flat.known], known=None)
+    yield from _words("in order", legible)
+    if flat.known is None and made.chosen.dim() > 1:
+        columns = made.chosen.flatten(0, -2)[: _PAIRS // made.chosen.shape[-1] + 1].T
+        yield from _words("across rows", replace(flat, chosen=columns.flatten()))
+    yield from _runs(legible)
+    yield from _products(legible.first(_PRODUCTS), made.chosen.shape[-1])
+    yield from _linear(legible.first(_LINEAR))
 
 
 def share_of(flat: Choices) -> Verdict:
@@ -144,36 +151,31 @@ def share_of(flat: Choices) -> Verdict:
     return tail_bound.share(f"share of {flat.what} elements", (count, count), len(chosen), mean, flat.slack)
 
 
-def _places(made: Choices) -> Iterator[Verdict]:
+def _places(made: Choices) -> list[Verdict]:
     """Judge the share of choices in each row, column, lane, block and diagonal, and how even those shares are."""
-    variable = not isinstance(made.p, float)
     # Up to so many elements float32 counts exactly.
     x = made.chosen.to(torch.float32 if made.chosen.numel() <= 2**24 else torch.float64)
-    for name, total in _groupings(made.chosen.shape).items():
-        count = total(x).double()
-        if made.known is None:
-            size = torch.full_like(count, x.numel() // len(count))
-            if name[0] == "d":
-                size = total(torch.ones_like(x)).double()
-        else:
-            size = total(made.known.to(x.dtype)).double()
-            count = total(torch.where(made.known, x, 0.0)).double()
-        expected = made.p
-        if variable:
-            weight = torch.as_tensor(made.p) if made.known is None else torch.where(made.known, made.p, 0.0)
-            expected = total(weight) / size.clamp(min=1.0)
-        yield tail_bound.shares(f"share of {made.what} elements in the worst {name}", count, size, expected, made.slack)
-        if made.is_plain and name[0] != "d":
-            yield from _evenness(name, count, int(size[0]), made)
+    known = torch.ones((), dtype=x.dtype).expand(x.shape) if made.known is None else made.known.to(x.dtype)
+    worst: list[Verdict] = []
+    even: list[Verdict] = []
+    for name, (total, size) in _groupings(made.chosen.shape).items():
+        count = total(x if made.known is None else x * known).double()
+        sizes = total(known).double() if made.known is not None or size is None else torch.full_like(count, size)
+        expected = made.p if isinstance(made.p, float) else total(made.p * known) / sizes.clamp(min=1.0)
+        what = f"share of {made.what} elements in the worst {name}"
+        worst.append(tail_bound.shares(what, count, sizes, expected, made.slack))
+        if made.is_plain and size is not None:
+            even += _evenness(name, count, size, made)
+    return [*tail_bound.as_one(worst), *tail_bound.as_one(even)]
 
 
-def _groupings(shape: Sequence[int]) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Return what sums the elements of each group, by the name of a group; groups of one name are of one size.
+def _groupings(shape: Sequence[int]) -> dict[str, tuple[Callable[[Tensor], Tensor], int | None]]:
+    """Return what sums the elements of each group, and the number of these, None where that differs.
 
-    But for diagonals, whose name begins with a d. Elements behind the last whole block or lane are left out.
+    The keys are names of a group. Elements behind the last whole block or lane are left out.
     """
     n = math.prod(shape)
-    found: dict[str, Callable[[Tensor], Tensor]] = {}
+    found: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {}
 
     def rows(width: int, t: Tensor) -> Tensor:
         return t.flatten()[: n // width * width].view(-1, width).sum(1)
@@ -184,16 +186,17 @@ def _groupings(shape: Sequence[int]) -> dict[str, Callable[[Tensor], Tensor]]:
     widths = [math.prod(shape[dim:]) for dim in range(1, len(shape))]
     for width in [*widths, *_BLOCKS]:
         if 1 < width <= n // 2:
-            found[f"row of {width} elements"] = partial(rows, width)
+            found[f"row of {width} elements"] = partial(rows, width), width
     for width in [*widths, *_LANES]:
         if 1 < width <= n // 2:
-            found[f"place in rows of {width} elements"] = partial(columns, width)
+            found[f"place in rows of {width} elements"] = partial(columns, width), n // width
     for dim in range(1, len(shape) - 1):
         others = tuple(each for each in range(len(shape)) if each != dim)
         if shape[dim] > 1:
-            found[f"place along dimension {dim}"] = partial(torch.sum, dim=others)
+            found[f"place along dimension {dim}"] = partial(torch.sum, dim=others), n // shape[dim]
     if len(shape) > 1 and min(shape[-2:]) > 1:
-        found["diagonal"], found["diagonal from the right"] = _diagonals, lambda t: _diagonals(t.flip(-1))
+        found["diagonal"] = _diagonals, None
+        found["diagonal from the right"] = lambda t: _diagonals(t.flip(-1)), None
     return found
 
 
@@ -267,33 +270,38 @@ def _mirrored(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return tensor.narrow(dim, 0, half).flatten(), tensor.flip(dim).narrow(dim, 0, half).flatten()
 
 
-def _pairs(made: Choices) -> Iterator[Verdict]:
-    """Judge disjoint pairs, at some distances and mirrored: how many are unlike, and of how many both were chosen."""
+def _pairs(made: Choices) -> list[Verdict]:
+    """Judge how many were chosen, and disjoint pairs: how many are unlike, and of how many both were chosen.
+
+    They are pairs at some distances, and of elements that are mirrored, as a whole and along each dimension.
+    """
     flat, shape = made.flat, made.chosen.shape
-    for distance in distances(shape):
-        yield from _alike(f"elements at a distance of {distance}", flat, partial(at_distance, distance=distance))
-    yield from _alike("elements mirrored at the middle", flat, partial(_mirrored, dim=0))
+    pairings = [
+        (f"at a distance of {distance}", flat, partial(at_distance, distance=distance)) for distance in distances(shape)
+    ]
+    pairings.append(("mirrored at the middle", flat, partial(_mirrored, dim=0)))
     for dim in range(len(shape) if len(shape) > 1 else 0):
-        yield from _alike(f"elements mirrored along dimension {dim}", made, partial(_mirrored, dim=dim))
-
-
-def _alike(what: str, made: Choices, pairs: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Iterator[Verdict]:
-    first, second = pairs(made.chosen)
-    one, other = (made.p, made.p) if isinstance(made.p, float) else pairs(made.p)
-    unlike, both = first ^ second, first & second
-    n = len(first)
-    if made.known is not None:
-        known = torch.logical_and(*pairs(made.known))
-        unlike, both, n = unlike & known, both & known, int(known.sum())
-        one, other = (one, other) if isinstance(one, float) else (one[known], other[known])  # type: ignore[index]
-    if not n:
-        return
-    chances = torch.as_tensor(one * (1 - other) + other * (1 - one)), torch.as_tensor(one * other)
-    for name, found, chance in zip(
-        (f"unlike {what}", f"{what} that are both {made.what}"), (unlike, both), chances, strict=True
-    ):
-        count, expected = int(found.sum()), min(1.0, float(chance.double().mean()))
-        yield tail_bound.share(f"share of {name}", (count, count), n, expected, 2 * made.slack + made.slack**2)
+        pairings.append((f"mirrored along dimension {dim}", made, partial(_mirrored, dim=dim)))
+    unlike, both = [], []
+    for where, each, pairs in pairings:
+        known = None if each.known is None else torch.logical_and(*pairs(each.known))
+        (first, second), slack = pairs(each.chosen), 2 * made.slack + made.slack**2
+        one, other = (each.p, each.p) if isinstance(each.p, float) else pairs(each.p)
+        found, agree = first ^ second, first & second
+        differ, coincide = torch.as_tensor(one * (1 - other) + other * (1 - one)), torch.as_tensor(one * other)
+        n = len(first)
+        if known is not None:
+            found, agree, n = found & known, agree & known, int(known.sum())
+        if known is not None and differ.dim():
+            differ, coincide = differ[known], coincide[known]
+        if n:
+            count, expected = int(found.sum()), min(1.0, float(differ.double().mean()))
+            what = f"share of unlike elements {where}"
+            unlike.append(tail_bound.share(what, (count, count), n, expected, slack))
+            count, expected = int(agree.sum()), min(1.0, float(coincide.double().mean()))
+            what = f"share of elements {where} that are both {made.what}"
+            both.append(tail_bound.share(what, (count, count), n, expected, slack))
+    return [share_of(flat), *unlike, *tail_bound.as_one(both)]
 
 
 def _correlations(made: Choices) -> Iterator[Verdict]:
@@ -323,6 +331,7 @@ def _correlations(made: Choices) -> Iterator[Verdict]:
         rows = min(_MIRRORED, n) // width
         if width > 2 and rows > 1:
             yield from _mirrors(flat.first(rows * width), rows, None)
+    yield _walk(made.flat)
 
 
 def _mirrors(flat: Choices, rows: int, spectrum: Tensor | None) -> Iterator[Verdict]:

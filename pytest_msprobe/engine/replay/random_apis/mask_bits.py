@@ -70,7 +70,7 @@ class SeededBitsProperty(PassesNoGradient):
             return tail_bound.broken(
                 f"{zeros} of {self.count} bits are 0, with a probability of {self.p:g}", zeros=zeros
             )
-        return tail_bound.decided(list(judged(choices(dropped, self.p, _SLACK, what="dropped"))))
+        return tail_bound.decided(judged(choices(dropped, self.p, _SLACK, what="dropped")))
 
 
 class BitsProperty(SeededBitsProperty):
@@ -112,7 +112,7 @@ class SoftmaxDropoutProperty:
         wrong = int(((dropped.double() - expected).abs() > tolerance).sum())
         if wrong:
             return tail_bound.broken(f"{wrong} of {weights.numel()} weights do not follow the mask", wrong=wrong)
-        return tail_bound.decided(list(judged(choices(~kept.view(weights.shape), self.p, _SLACK, what="dropped"))))
+        return tail_bound.decided(judged(choices(~kept.view(weights.shape), self.p, _SLACK, what="dropped")))
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Skip: without the randomness the gradient has a golden one."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from msprobe_standards.verdict import Verdict, worst
 
-# docs/standards-reference.md, "Random results": no check makes more than 1000 tests, so a healthy generator fails one
+# docs/standards-reference.md, "Random results": no check makes more than 500 tests, so a healthy generator fails one
 # with a probability below 1e-9.
-_ALARM_PER_TEST = 1e-12
+_ALARM_PER_TEST = 2e-12
 LIMIT = math.log(2 / _ALARM_PER_TEST)
 
 
@@ -46,6 +46,17 @@ def weighed(exponent: float, what: str, found: float, expected: float) -> Verdic
 def decided(verdicts: list[Verdict]) -> Verdict:
     """Return the worst verdict; without any, there were no elements to be wrong."""
     return worst(verdicts) or held("no elements")
+
+
+def as_one(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the worst of verdicts by :func:`weighed`, at the odds of one test: their number multiplies the bound."""
+    tests = [verdict for verdict in verdicts if verdict.metrics]
+    if not tests:
+        return []
+    worst_of_all = decided(tests)
+    what = next(iter(worst_of_all.metrics))
+    exponent = worst_of_all.metrics["tail_bound_exponent"] - math.log(len(tests))
+    return [weighed(max(0.0, exponent), what, worst_of_all.metrics[what], worst_of_all.limits[what])]
 
 
 def share(what: str, count: tuple[int, int], n: int, p: float, slack: float = 0.0) -> Verdict:
