@@ -246,7 +246,7 @@ class SlopeProperty:
         bounds = distributions.uniform(self.lower, self.upper)
         verdicts = against(slopes, bounds, eps=limits.eps, spread=spread)
         verdicts += repeats(slopes, bounds, limits.eps, spread)
-        moved = float(spread.max()) if len(spread) else 0.0
+        moved = float(spread.detach().max()) if len(spread) else 0.0
         made = halves(slopes, bounds, limits.eps, moved)
         return tail_bound.decided([*verdicts, *(found for each in made for found in judged(each))])
 

@@ -21,9 +21,10 @@ from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.tail_bound import bernstein, weighed
 
 # So many pairs of each distance show a generator that repeats: of 2^18 pairs a share of half that is off by 0.007
-# exceeds the bound, √(28.3 / 2^19). Mirrors of rows, and products of more elements, take fewer for their transforms.
+# exceeds the bound, √(28.3 / 2^19). Mirrors, the next draw, and
+# products of more elements take fewer for their transforms.
 _PAIRS = 2**18
-_MIRRORED = 2**17
+_MIRRORED = 2**16
 _PRODUCTS = 2**14
 # docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 500.
 _MOST_DISTANCES = 30
@@ -34,6 +35,7 @@ _LINEAR = 2**11
 _LANES = (8, 128, 2048)
 _BLOCKS = (64, 1024, 2**14)
 _WIDTHS = (2, 3, 4, 5, 8)  # of words
+_LOOKS = 2**14  # at a random walk
 _STEPS = (1, 2, 3, 4)  # from the first to the second of three or four elements
 # The distribution of a weight has so many terms at most.
 _HEAVIEST = 2**14
@@ -325,29 +327,28 @@ def _correlations(made: Choices) -> Iterator[Verdict]:
     # (Janson, 2004). They are a martingale too: Azuma's and Hoeffding's inequality.
     exponents = torch.maximum(bernstein(off, variance, reach) / 2, off.square() / (2 * pairs * reach**2))
     yield _worst("elements at a distance of", 1, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
-    yield from _mirrors(flat, 1, spectrum)
+    yield from _mirrors(flat.first(_MIRRORED), 1)
     for dim in range(1, len(made.chosen.shape)):
         width = math.prod(made.chosen.shape[dim:])
         rows = min(_MIRRORED, n) // width
         if width > 2 and rows > 1:
-            yield from _mirrors(flat.first(rows * width), rows, None)
+            yield from _mirrors(flat.first(rows * width), rows)
     yield _walk(made.flat)
 
 
-def _mirrors(flat: Choices, rows: int, spectrum: Tensor | None) -> Iterator[Verdict]:
+def _mirrors(flat: Choices, rows: int) -> Iterator[Verdict]:
     """Judge rows against their own mirrors, whose middles are at one place in all of them: pairs are disjoint."""
     x = flat.deviations.view(rows, -1)
     width = x.shape[1]
 
-    def folded(values: Tensor, spectrum: Tensor | None = None) -> Tensor:
+    def folded(values: Tensor) -> Tensor:
         """Return the sums of products of the pairs around each middle."""
-        spectrum = torch.fft.rfft(values, 2 * width) if spectrum is None else spectrum
-        squares = (spectrum * spectrum).view(rows, -1).sum(0)
-        all_products: Tensor = torch.fft.irfft(squares, 2 * width)[: 2 * width - 1]
-        all_products[::2] -= values.square().sum(0)
-        return all_products[1:-1] / 2
+        spectrum = torch.fft.rfft(values, 2 * width)
+        products: Tensor = torch.fft.irfft((spectrum * spectrum).sum(0), 2 * width)[: 2 * width - 1]
+        products[::2] -= values.square().sum(0)
+        return products[1:-1] / 2
 
-    sums = folded(x, spectrum)
+    sums = folded(x)
     middles = torch.arange(1, 2 * width - 2)
     pairs = rows * ((torch.minimum(middles, 2 * width - 2 - middles) + 1) // 2).double()
     spread = flat.variances.view(rows, -1)
@@ -370,7 +371,7 @@ def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
 
     Elements of two draws make disjoint pairs, so that Bernstein's inequality holds for their products.
     """
-    one, other = first.flat.first(_PAIRS), second.flat.first(_PAIRS)
+    one, other = first.flat.first(_MIRRORED), second.flat.first(_MIRRORED)
     n = len(one.chosen)
     if n < 2 or n != len(other.chosen):
         return
@@ -393,11 +394,18 @@ def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
 
 
 def _walk(flat: Choices) -> Verdict:
-    """Judge how far the sum of deviations ever strays: Bernstein's inequality holds for the largest of partial sums."""
-    sums = flat.deviations.cumsum(0).abs() - torch.arange(1, len(flat.chosen) + 1) * flat.slack
+    """Judge how far the sum of deviations ever strays: Bernstein's inequality holds for the largest of partial sums.
+
+    Of many elements it is looked at from time to time.
+    """
+    n = len(flat.chosen)
+    step = -(-n // _LOOKS)
+    sums = torch.nn.functional.pad(flat.deviations, (0, -n % step)).view(-1, step).sum(1).cumsum(0).abs()
+    sums -= torch.arange(1, len(sums) + 1) * (step * flat.slack)
     farthest, variance = float(sums.max().clamp(min=0.0)), float(flat.variances.sum())
     exponent = float(bernstein(torch.tensor(farthest), torch.tensor(variance), flat.largest))
-    return weighed(exponent, f"largest excess of {flat.what} elements up to any of them", farthest, math.sqrt(variance))
+    what = f"largest excess of {flat.what} elements up to any of them"
+    return weighed(exponent, what, farthest, math.sqrt(variance))
 
 
 def _words(where: str, flat: Choices) -> Iterator[Verdict]:
@@ -448,18 +456,19 @@ def _products(flat: Choices, row: int) -> Iterator[Verdict]:
     y = torch.stack([torch.nn.functional.pad(x[step:] * x[:-step], (0, step)) for step in steps])
     mirrored, spectrum = torch.fft.rfft(y.flip(-1), 2 * n), torch.fft.rfft(y, 2 * n)
     spread, reach = float(flat.variances[0]), flat.largest
+    terms, behind = torch.arange(n, 0, -1, dtype=torch.float64), torch.arange(n)
     for count, other in ((3, torch.fft.rfft(x, 2 * n)), (4, spectrum)):
         sums = torch.fft.irfft(mirrored * other, 2 * n)[:, n - 1 : 2 * n - 1]
-        for i, step in enumerate(steps):
-            first = step + 1 if count == 3 else 1
-            found = sums[i, first:]
-            terms = torch.arange(n - first, 0, -1, dtype=torch.float64)
-            off = (found.abs() - terms * flat.slack * reach ** (count - 1)).clamp(min=0.0)
-            exponents = off.square() / (2 * terms * reach ** (2 * count))
-            if count == 3:
-                exponents = torch.maximum(exponents, bernstein(off, terms * spread**3, reach**3) / 7)
-            what = f"{count} elements, the second {step} behind the first, with the third behind that by"
-            yield _worst(what, first, exponents, found / (terms * spread ** (count / 2)))
+        sums[behind <= torch.tensor(steps)[:, None] if count == 3 else (behind == 0).expand(sums.shape)] = 0.0
+        off = (sums.abs() - terms * flat.slack * reach ** (count - 1)).clamp(min=0.0)
+        exponents = off.square() / (2 * terms * reach ** (2 * count))
+        if count == 3:
+            exponents = torch.maximum(exponents, bernstein(off, terms * spread**3, reach**3) / 7)
+        step, distance = divmod(int(exponents.argmax()), n)
+        exponent = max(0.0, float(exponents[step, distance]) - math.log(exponents.numel()))
+        last = f"one {distance} behind" if count == 3 else f"such a pair {distance} behind"
+        what = f"correlation of elements with the one {steps[step]} behind and {last}"
+        yield weighed(exponent, what, float(sums[step, distance] / (terms[distance] * spread ** (count / 2))), 0.0)
 
 
 def _linear(flat: Choices) -> Iterator[Verdict]:
@@ -478,7 +487,7 @@ def linear_complexity(bits: Sequence[bool]) -> int:
     connection, former, length, shift, window = 1, 1, 0, 1, 0
     for i, bit in enumerate(bits):
         window = window << 1 | bit
-        if not bin(connection & window).count("1") & 1:
+        if not (connection & window).bit_count() & 1:
             shift += 1
             continue
         longer = connection ^ former << shift
