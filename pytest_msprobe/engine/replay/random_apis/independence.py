@@ -35,6 +35,7 @@ _LINEAR = 2**11
 _LANES = (8, 128, 2048)
 _BLOCKS = (64, 1024, 2**14)
 _WIDTHS = (2, 3, 4, 5, 8)  # of words
+_SEVERAL = (4, 16)  # elements of a vector, which the tail of a row may lack
 _LOOKS = 2**14  # at a random walk
 _STEPS = (1, 2, 3, 4)  # from the first to the second of three or four elements
 # The distribution of a weight has so many terms at most.
@@ -192,6 +193,15 @@ def _groupings(shape: Sequence[int]) -> dict[str, tuple[Callable[[Tensor], Tenso
     for width in [*widths, *_LANES]:
         if 1 < width <= n // 2:
             found[f"place in rows of {width} elements"] = partial(columns, width), n // width
+    last = shape[-1]
+
+    def neighbours(several: int, t: Tensor) -> Tensor:
+        return columns(last, t)[last % several :].view(-1, several).sum(1)
+
+    for several in _SEVERAL:
+        if last >= 2 * several and n >= 2 * last:
+            name = f"group of {several} places of the last dimension"
+            found[name] = partial(neighbours, several), n // last * several
     for dim in range(1, len(shape) - 1):
         others = tuple(each for each in range(len(shape)) if each != dim)
         if shape[dim] > 1:

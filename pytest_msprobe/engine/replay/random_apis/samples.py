@@ -40,7 +40,7 @@ GRID_STEPS = 4
 # Draws that are judged together: as many as make so many elements, more where a verdict is near a limit.
 _SMALL, _DOUBTED, _MOST_DRAWS = 2**13, 2**18, 16
 # The share of its limit that one of a few hundred bounds rarely reaches in a healthy draw.
-_DOUBTFUL = 0.2
+_DOUBTFUL = 0.15
 # up to here float64 holds every integer
 _EXACT_INTEGERS = 1 << 53
 
