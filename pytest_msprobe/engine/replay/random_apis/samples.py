@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -269,28 +270,35 @@ def judge_draws(randomness: RandomProperty, outputs: Iterator[Any]) -> Verdict:
     if same := _judge_second_draw(tensors(first), tensors(draws[1]), exponent):
         return same
     made = [randomness.choices(output) for output in draws]
-    series = list(zip(*made, strict=False))
+    series = list(zip(*made, strict=True))
     verdicts = [verdict, *(found for one, other in series for found in successive(one, other))]
-    verdicts += [share_of(together(each).flat) for each in series]
+    verdict = tail_bound.decided(verdicts)
     size = max((each[0].chosen.numel() for each in series), default=0)
-    doubtful = tail_bound.decided(verdicts).margin > _DOUBTFUL
-    wanted = min(_MOST_DRAWS, -(-(_DOUBTED if doubtful else _SMALL) // size)) if size else 0
-    if wanted > 1:
-        made += [randomness.choices(next(outputs)) for _ in range(wanted - len(draws))]
-        verdicts += [found for each in zip(*made, strict=False) for found in judged(together(each))]
-    return tail_bound.decided(verdicts)
+    if verdict.outcome == "fail" or not size:
+        return verdict
+    share = tail_bound.decided([share_of(together(each).flat) for each in series])
+    doubtful = max(verdict.margin, share.margin) > _DOUBTFUL
+    wanted = min(_MOST_DRAWS, -(-(_DOUBTED if doubtful else _SMALL) // size))
+    if wanted < 2:
+        return tail_bound.decided([verdict, share])
+    made += [randomness.choices(next(outputs)) for _ in range(wanted - len(draws))]
+    pooled = tail_bound.decided([found for each in zip(*made, strict=True) for found in judged(together(each))])
+    if pooled.outcome == "fail":
+        return replace(pooled, reason=f"{pooled.reason}, in {len(made)} draws, which are dimension 0")
+    return tail_bound.decided([verdict, pooled])
 
 
 def _judge_second_draw(output: list[Tensor], again: list[Tensor], exponent: float) -> Verdict | None:
     """Judge the results of two calls in a row, the same with a probability of at most exp(-``exponent``).
 
-    Returns None where they differ, or may well be the same.
+    Returns None where they differ in values only, or may well be the same.
     """
-    if exponent <= tail_bound.LIMIT or len(output) != len(again):
+    if [each.shape for each in output] != [each.shape for each in again]:
+        return tail_bound.broken("a second call gives results of other shapes")
+    if exponent <= tail_bound.LIMIT or not all(map(torch.equal, output, again)):
         return None
-    same = all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(output, again, strict=True))
     reason = "a second call without seeding gives the same random numbers"
-    return tail_bound.broken(reason, tail_bound_exponent=exponent) if same else None
+    return tail_bound.broken(reason, tail_bound_exponent=exponent)
 
 
 def sample_exponent(values: Tensor, distribution: Distribution, eps: float) -> float:
