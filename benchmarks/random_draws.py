@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import quote, table
+from measure import quote, scratch, table
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
@@ -136,7 +136,7 @@ def one_round(bits: Callable[[int], Tensor], way: str, report: Callable[[str], N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--journal", type=Path, default=Path("random_draws.json"))
+    parser.add_argument("--journal", type=Path, default=scratch() / "random_draws.json")
     parser.add_argument("--draws", type=int, default=1_000_000, help="draws of all generators to reach (default: 10^6)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="time after which to stop")
     options = parser.parse_args()

@@ -81,9 +81,10 @@ class Choices:
 
     @property
     def variances(self) -> Tensor:
-        """Return the variance of each deviation."""
+        """Return what bounds the mean square of each deviation, for any probability that the slack allows."""
         p = torch.as_tensor(self.p, dtype=torch.float64)
-        each = (p * (1 - p)).expand(self.chosen.shape)
+        nearest = p + (0.5 - p).clamp(-self.slack, self.slack)
+        each = (nearest * (1 - nearest) + self.slack**2).expand(self.chosen.shape)
         return each if self.known is None else torch.where(self.known, each, 0.0)
 
     @property
@@ -300,17 +301,18 @@ def _pairs(made: Choices) -> list[Verdict]:
         (first, second), slack = pairs(each.chosen), 2 * made.slack + made.slack**2
         one, other = (each.p, each.p) if isinstance(each.p, float) else pairs(each.p)
         found, agree = first ^ second, first & second
-        differ, coincide = torch.as_tensor(one * (1 - other) + other * (1 - one)), torch.as_tensor(one * other)
+        one, other = (torch.as_tensor(p, dtype=torch.float64) for p in (one, other))
+        differ, coincide = one * (1 - other) + other * (1 - one), one * other
         n = len(first)
         if known is not None:
             found, agree, n = found & known, agree & known, int(known.sum())
         if known is not None and differ.dim():
             differ, coincide = differ[known], coincide[known]
         if n:
-            count, expected = int(found.sum()), min(1.0, float(differ.double().mean()))
+            count, expected = int(found.sum()), min(1.0, float(differ.mean()))
             what = f"share of unlike elements {where}"
             unlike.append(tail_bound.share(what, (count, count), n, expected, slack))
-            count, expected = int(agree.sum()), min(1.0, float(coincide.double().mean()))
+            count, expected = int(agree.sum()), min(1.0, float(coincide.mean()))
             what = f"share of elements {where} that are both {made.what}"
             both.append(tail_bound.share(what, (count, count), n, expected, slack))
     return [share_of(flat), *unlike, *tail_bound.as_one(both)]
