@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     bound,
     tensors,
 )
-from pytest_msprobe.engine.replay.random_apis.samples import against, choice_exponent, halves, repeats, rounding
+from pytest_msprobe.engine.replay.random_apis.samples import against, choice_exponent, halves, rounding
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UnjudgedProperty
 
 if TYPE_CHECKING:
@@ -245,7 +245,6 @@ class SlopeProperty:
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
         verdicts = against(slopes, bounds, eps=limits.eps, spread=spread)
-        verdicts += repeats(slopes, bounds, limits.eps, spread)
         moved = float(spread.detach().max()) if len(spread) else 0.0
         made = halves(slopes, bounds, limits.eps, moved)
         return tail_bound.decided([*verdicts, *(found for each in made for found in judged(each))])

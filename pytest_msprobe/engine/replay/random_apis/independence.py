@@ -109,11 +109,10 @@ def choices(
 
 def together(draws: Sequence[Choices]) -> Choices:
     """Return the choices of several draws of one call, with a dimension of draws in front."""
+    one = draws[0]
     knowns = [torch.ones_like(draw.chosen) if draw.known is None else draw.known for draw in draws]
-    known = None if all(draw.known is None for draw in draws) else torch.stack(knowns)
-    ps = [draw.p if isinstance(draw.p, Tensor) else torch.full(draw.chosen.shape, draw.p).double() for draw in draws]
-    p = draws[0].p if isinstance(draws[0].p, float) else torch.stack(ps)
-    return replace(draws[0], chosen=torch.stack([draw.chosen for draw in draws]), p=p, known=known)
+    p = one.p if isinstance(one.p, float) else one.p.expand(len(draws), *one.p.shape)
+    return choices(torch.stack([draw.chosen for draw in draws]), p, one.slack, torch.stack(knowns), what=one.what)
 
 
 def judged(made: Choices) -> list[Verdict]:
@@ -122,26 +121,11 @@ def judged(made: Choices) -> list[Verdict]:
     The tests whose reasons say most come first, and those behind a failure are left out.
     """
     verdicts: list[Verdict] = []
-    for tests in (_pairs, _places, _correlations, _of_equal_chances) if made.chosen.numel() else ():
+    for tests in (_pairs, _places, _correlations, _in_order) if made.chosen.numel() else ():
         verdicts += tests(made)
         if any(verdict.outcome == "fail" for verdict in verdicts):
             break
     return verdicts
-
-
-def _of_equal_chances(made: Choices) -> Iterator[Verdict]:
-    """Judge choices that are all of one probability by their order."""
-    flat = made.flat
-    if not isinstance(flat.p, float) or not 0 < flat.p < 1:
-        return
-    legible = flat if flat.known is None else replace(flat, chosen=flat.chosen[flat.known], known=None)
-    yield from _words("in order", legible)
-    if flat.known is None and made.chosen.dim() > 1:
-        columns = made.chosen.flatten(0, -2)[: _PAIRS // made.chosen.shape[-1] + 1].T
-        yield from _words("across rows", replace(flat, chosen=columns.flatten()))
-    yield from _runs(legible)
-    yield from _products(legible.first(_PRODUCTS), made.chosen.shape[-1])
-    yield from _linear(legible.first(_LINEAR))
 
 
 def share_of(flat: Choices) -> Verdict:
@@ -278,43 +262,23 @@ def at_distance(flat: Tensor, distance: int) -> tuple[Tensor, Tensor]:
     return first.reshape(-1), second.reshape(-1)
 
 
-def _mirrored(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    half = tensor.shape[dim] // 2
-    return tensor.narrow(dim, 0, half).flatten(), tensor.flip(dim).narrow(dim, 0, half).flatten()
-
-
 def _pairs(made: Choices) -> list[Verdict]:
-    """Judge how many were chosen, and disjoint pairs: how many are unlike, and of how many both were chosen.
-
-    They are pairs at some distances, and of elements that are mirrored, as a whole and along each dimension.
-    """
-    flat, shape = made.flat, made.chosen.shape
-    pairings = [
-        (f"at a distance of {distance}", flat, partial(at_distance, distance=distance)) for distance in distances(shape)
-    ]
-    pairings.append(("mirrored at the middle", flat, partial(_mirrored, dim=0)))
-    for dim in range(len(shape) if len(shape) > 1 else 0):
-        pairings.append((f"mirrored along dimension {dim}", made, partial(_mirrored, dim=dim)))
-    unlike, both = [], []
-    for where, each, pairs in pairings:
-        known = None if each.known is None else torch.logical_and(*pairs(each.known))
-        (first, second), slack = pairs(each.chosen), 2 * made.slack + made.slack**2
-        one, other = (each.p, each.p) if isinstance(each.p, float) else pairs(each.p)
-        found, agree = first ^ second, first & second
-        one, other = (torch.as_tensor(p, dtype=torch.float64) for p in (one, other))
-        differ, coincide = one * (1 - other) + other * (1 - one), one * other
-        n = len(first)
-        if known is not None:
-            found, agree, n = found & known, agree & known, int(known.sum())
-        if known is not None and differ.dim():
-            differ, coincide = differ[known], coincide[known]
-        if n:
-            count, expected = int(found.sum()), min(1.0, float(differ.mean()))
-            what = f"share of unlike elements {where}"
-            unlike.append(tail_bound.share(what, (count, count), n, expected, slack))
-            count, expected = int(agree.sum()), min(1.0, float(coincide.mean()))
-            what = f"share of elements {where} that are both {made.what}"
-            both.append(tail_bound.share(what, (count, count), n, expected, slack))
+    """Judge how many were chosen, and disjoint pairs: how many are unlike, and of how many both were chosen."""
+    flat, unlike, both = made.flat, [], []
+    for distance in distances(made.chosen.shape):
+        first, second = at_distance(flat.chosen, distance)
+        known = None if flat.known is None else torch.logical_and(*at_distance(flat.known, distance))
+        ps = (flat.p, flat.p) if isinstance(flat.p, float) else at_distance(flat.p, distance)
+        one, other = (torch.as_tensor(p, dtype=torch.float64).expand(first.shape) for p in ps)
+        n = len(first) if known is None else int(known.sum())
+        for verdicts, found, chance, what in (
+            (unlike, first ^ second, one + other - 2 * one * other, f"unlike elements at a distance of {distance}"),
+            (both, first & second, one * other, f"elements at a distance of {distance} that are both {flat.what}"),
+        ):
+            count = int((found if known is None else found & known).sum())
+            expected = float((chance if known is None else chance[known]).mean()) if n else 0.0
+            slack = 2 * flat.slack + flat.slack**2
+            verdicts.append(tail_bound.share(f"share of {what}", (count, count), n, min(expected, 1.0), slack))
     return [share_of(flat), *unlike, *tail_bound.as_one(both)]
 
 
@@ -379,30 +343,26 @@ def _worst(what: str, first: int, exponents: Tensor, correlations: Tensor) -> Ve
 
 
 def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
-    """Judge two draws of one call: the second is not the first moved by any distance, nor mirrored.
+    """Judge two draws of one call: the second is not the first moved by any distance.
 
     Elements of two draws make disjoint pairs, so that Bernstein's inequality holds for their products.
     """
     one, other = first.flat.first(_MIRRORED), second.flat.first(_MIRRORED)
     n = len(one.chosen)
-    if n < 2 or n != len(other.chosen):
+    if n < 2:
         return
-    known = torch.fft.rfft(other.deviations, 2 * n)
-    at = torch.arange(1 - n, n)
-    pairs = (n - at.abs()).double()
-    for what, x, spread in (
-        ("elements of one call and of the next, moved by", one.deviations.flip(0), one.variances.flip(0)),
-        ("elements of one call and of the next, mirrored at half of", one.deviations, one.variances),
-    ):
-        sums = torch.fft.irfft(torch.fft.rfft(x, 2 * n) * known, 2 * n)[: 2 * n - 1]
-        variance = pairs * float(spread[0]) ** 2
-        if not (one.is_plain and other.is_plain):
-            product = torch.fft.rfft(spread, 2 * n) * torch.fft.rfft(other.variances, 2 * n)
-            variance = torch.fft.irfft(product, 2 * n)[: 2 * n - 1].clamp(min=0.0)
-        off = (sums.abs() - pairs * one.slack * one.largest).clamp(min=0.0)
-        exponents = bernstein(off, variance, one.largest * other.largest)
-        start = 1 - n if "moved" in what else 0
-        yield _worst(what, start, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
+
+    def products(a: Tensor, b: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(a.flip(0), 2 * n) * torch.fft.rfft(b, 2 * n)
+        found: Tensor = torch.fft.irfft(spectrum, 2 * n)[: 2 * n - 1]
+        return found
+
+    pairs = (n - torch.arange(1 - n, n).abs()).double()
+    sums, variance = products(one.deviations, other.deviations), products(one.variances, other.variances)
+    off = (sums.abs() - pairs * one.slack * one.largest).clamp(min=0.0)
+    exponents = bernstein(off, variance.clamp(min=0.0), one.largest * other.largest)
+    correlations = sums / (variance * pairs).clamp(min=1e-300).sqrt()
+    yield _worst("elements of one call and of the next, moved by", 1 - n, exponents, correlations)
 
 
 def _walk(flat: Choices) -> Verdict:
@@ -420,78 +380,59 @@ def _walk(flat: Choices) -> Verdict:
     return weighed(exponent, what, farthest, math.sqrt(variance))
 
 
-def _words(where: str, flat: Choices) -> Iterator[Verdict]:
+def _in_order(made: Choices) -> Iterator[Verdict]:
+    """Judge choices that are all of one probability by their order: words, products of three, linear complexity."""
+    flat = made.flat
+    if isinstance(flat.p, float) and 0 < flat.p < 1:
+        legible = flat if flat.known is None else replace(flat, chosen=flat.chosen[flat.known], known=None)
+        yield from _words(legible.chosen[:_PAIRS].double(), flat.p, flat.slack)
+        yield from _products(legible.first(_PRODUCTS), made.chosen.shape[-1])
+        yield from _linear(legible.chosen[:_LINEAR].tolist(), max(flat.p, 1 - flat.p) + flat.slack)
+
+
+def _words(bits: Tensor, p: float, slack: float) -> Iterator[Verdict]:
     """Judge how often each word of some bits occurs (the poker test)."""
-    assert isinstance(flat.p, float)
-    bits = flat.chosen[:_PAIRS].double()
     for width in _WIDTHS:
-        n = len(bits) // width
-        used = bits[: n * width].view(n, width)
-        if n < 2:
-            continue
-        found = torch.bincount((used @ 2.0 ** torch.arange(width, dtype=torch.float64)).long(), minlength=2**width)
+        words = bits[: len(bits) // width * width].view(-1, width)
         # Of the probabilities that slack allows, the one by which what was found is least surprising.
-        p = min(max(float(used.mean()), flat.p - flat.slack), flat.p + flat.slack)
-        if 0 < p < 1:
+        likely = min(max(float(words.mean()), p - slack), p + slack) if len(words) else 0.0
+        if 0 < likely < 1:
+            found = torch.bincount((words @ 2.0 ** torch.arange(width).double()).long(), minlength=2**width)
             ones = ((torch.arange(2**width)[:, None] >> torch.arange(width)) & 1).sum(1)
-            yield tail_bound.frequencies(f"words of {width} bits {where}", found, p**ones * (1 - p) ** (width - ones))
-
-
-def _runs(flat: Choices) -> Iterator[Verdict]:
-    """Judge the longest runs: one of ``length`` starts at one of n places with a probability of n p^length at most."""
-    assert isinstance(flat.p, float)
-    n = len(flat.chosen)
-    for chosen, p, what in ((flat.chosen, flat.p, flat.what), (~flat.chosen, 1 - flat.p, f"not {flat.what}")):
-        ends = torch.tensor([-1, n])
-        breaks = torch.cat([ends[:1], (~chosen).nonzero().flatten(), ends[1:]])
-        longest = int(breaks.diff().max()) - 1
-        rate = -math.log(min(p + flat.slack, 1.0))
-        exponent = max(0.0, longest * rate - math.log(max(n, 1)))
-        yield weighed(
-            exponent,
-            f"longest run of elements that are {what}",
-            float(longest),
-            math.log(max(n, 2)) / rate if rate else n,
-        )
+            chances = likely**ones * (1 - likely) ** (width - ones)
+            yield tail_bound.frequencies(f"words of {width} bits", found, chances)
 
 
 def _products(flat: Choices, row: int) -> Iterator[Verdict]:
-    """Judge products of three and four elements: a xor of two others shows in no pair.
+    """Judge products of three elements: a xor of two others shows in no pair.
 
-    The last element has a mean of zero whatever the others are: Azuma's and Hoeffding's inequality. Of the sums of
-    three, each meets six others, so that seven classes are independent: Bernstein's by seven (Janson, 2004).
+    The last element has a mean of zero whatever the others are: Azuma's and Hoeffding's inequality. Each product meets
+    six others, so that seven classes of them are independent: Bernstein's exponent by seven (Janson, 2004).
     """
     x, n = flat.deviations, len(flat.chosen)
     steps = [step for step in dict.fromkeys((*_STEPS, row)) if 4 * step < n]
-    if not steps or flat.largest == 1:
+    if not steps:
         return
     y = torch.stack([torch.nn.functional.pad(x[step:] * x[:-step], (0, step)) for step in steps])
-    mirrored, spectrum = torch.fft.rfft(y.flip(-1), 2 * n), torch.fft.rfft(y, 2 * n)
-    spread, reach = float(flat.variances[0]), flat.largest
-    terms, behind = torch.arange(n, 0, -1, dtype=torch.float64), torch.arange(n)
-    for count, other in ((3, torch.fft.rfft(x, 2 * n)), (4, spectrum)):
-        sums = torch.fft.irfft(mirrored * other, 2 * n)[:, n - 1 : 2 * n - 1]
-        sums[behind <= torch.tensor(steps)[:, None] if count == 3 else (behind == 0).expand(sums.shape)] = 0.0
-        off = (sums.abs() - terms * flat.slack * reach ** (count - 1)).clamp(min=0.0)
-        exponents = off.square() / (2 * terms * reach ** (2 * count))
-        if count == 3:
-            exponents = torch.maximum(exponents, bernstein(off, terms * spread**3, reach**3) / 7)
-        step, distance = divmod(int(exponents.argmax()), n)
-        exponent = max(0.0, float(exponents[step, distance]) - math.log(exponents.numel()))
-        last = f"one {distance} behind" if count == 3 else f"such a pair {distance} behind"
-        what = f"correlation of elements with the one {steps[step]} behind and {last}"
-        yield weighed(exponent, what, float(sums[step, distance] / (terms[distance] * spread ** (count / 2))), 0.0)
+    spectrum = torch.fft.rfft(y.flip(-1), 2 * n) * torch.fft.rfft(x, 2 * n)
+    sums = torch.fft.irfft(spectrum, 2 * n)[:, n - 1 : 2 * n - 1]
+    sums[torch.arange(n) <= torch.tensor(steps)[:, None]] = 0.0
+    terms, spread, reach = torch.arange(n, 0, -1).double(), float(flat.variances[0]), flat.largest
+    off = (sums.abs() - terms * flat.slack * reach**2).clamp(min=0.0)
+    exponents = torch.maximum(bernstein(off, terms * spread**3, reach**3) / 7, off.square() / (2 * terms * reach**6))
+    step, distance = divmod(int(exponents.argmax()), n)
+    exponent = max(0.0, float(exponents[step, distance]) - math.log(exponents.numel()))
+    what = f"correlation of elements with those {steps[step]} and {distance} behind"
+    yield weighed(exponent, what, float(sums[step, distance] / (terms[distance] * spread**1.5)), 0.0)
 
 
-def _linear(flat: Choices) -> Iterator[Verdict]:
+def _linear(bits: Sequence[bool], largest: float) -> Iterator[Verdict]:
     """Judge the linear complexity of bits: at most 4^c sequences have one of c (Rueppel, 1986)."""
-    assert isinstance(flat.p, float)
-    n = len(flat.chosen)
-    most = n * -math.log(min(1.0, max(flat.p, 1 - flat.p) + flat.slack))
+    most = len(bits) * -math.log(min(1.0, largest))
     if most > tail_bound.LIMIT:
-        complexity = linear_complexity(flat.chosen.tolist())
-        exponent = max(0.0, most - complexity * math.log(4))
-        yield weighed(exponent, f"linear complexity of the first {n} bits", complexity, n / 2)
+        complexity = linear_complexity(bits)
+        what = f"linear complexity of the first {len(bits)} bits"
+        yield weighed(max(0.0, most - complexity * math.log(4)), what, complexity, len(bits) / 2)
 
 
 def linear_complexity(bits: Sequence[bool]) -> int:

@@ -1,8 +1,4 @@
-"""Samples of random numbers, judged by their distribution and by which of them repeat, and several draws of one call.
-
-Pairs at a distance are disjoint (blocks of that length are compared with the ones behind them), so that what happens
-to one pair is independent of all others, and the bounds of :mod:`tail_bound` hold.
-"""
+"""Samples of random numbers, judged by their distribution, their digits and what repeats; several draws of one call."""
 
 from __future__ import annotations
 
@@ -18,9 +14,7 @@ import torch
 from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.independence import (
     Choices,
-    at_distance,
     choices,
-    distances,
     judged,
     share_of,
     successive,
@@ -145,30 +139,6 @@ def uniform_moments(unit: Tensor, eps: float, offset: float = 0.0) -> list[Verdi
     ]
 
 
-def repeats(values: Tensor, distribution: Distribution, eps: float, spread: Tensor | None) -> Iterator[Verdict]:
-    """Judge how many elements of a sample equal the one at each distance, and how many equal any before them.
-
-    ``spread`` says for each value how far rounding may have moved it; without it, equal values are the same bits.
-    """
-    x = values.detach().flatten().double()
-    chance = most_equal(distribution, eps)
-    if spread is None:
-        counted = _ordinary(values).flatten()
-        yield from _equal_anywhere(x[:_ELEMENTS][counted[:_ELEMENTS]], min(len(x), _ELEMENTS), chance)
-    for distance in distances(values.shape):
-        first, second = at_distance(x, distance)
-        if spread is None:
-            equal = (first == second) & at_distance(counted, distance)[0]
-            expected = chance
-        else:
-            near = 2 * at_distance(spread.detach().flatten().double(), distance)[0]
-            equal = (first - second).abs() <= near
-            each = chance + 2 * distribution.peak * (near + float(spread.detach().max()))
-            expected = float(each.clamp(max=1.0).mean())
-        what = f"share of elements that equal the one {distance} places on"
-        yield tail_bound.at_most(what, int(equal.sum()), equal.numel(), expected)
-
-
 def halves(values: Tensor, distribution: Distribution, eps: float, moved: float = 0.0) -> list[Choices]:
     """Return which values are below about the median, outside about the quartiles and, of integers, odd.
 
@@ -191,8 +161,9 @@ def halves(values: Tensor, distribution: Distribution, eps: float, moved: float 
 
 def sample(values: Tensor, distribution: Distribution) -> Iterator[Verdict]:
     """Judge what repeats in a sample of one distribution, the independence of its values, and their last digits."""
-    eps = rounding(values.dtype)
-    yield from repeats(values, distribution, eps, None)
+    eps, chance = rounding(values.dtype), most_equal(distribution, rounding(values.dtype))
+    flat = values.detach().flatten()[:_ELEMENTS].double()
+    yield from _equal_anywhere(flat[_ordinary(values).flatten()[:_ELEMENTS]], len(flat), chance)
     for each in halves(values, distribution, eps):
         yield from judged(each)
     yield _orders(values.flatten()[:_ORDERED])
