@@ -1,9 +1,9 @@
 """Independence of random choices: tests of one result, or of several draws of one call together.
 
 The tests follow TestU01's SmallCrush (L'Ecuyer and Simard, 2007) and PractRand as far as one result can answer them:
-shares at each place, weights of blocks, words, runs, a random walk, correlations at every distance and in every
-mirror, products of three and four elements, linear complexity. Each has a proven bound, and a test that looks at many
-places multiplies its bound by their number.
+shares at each place, weights of blocks, pairs, correlations at every distance and in every mirror, words, products of
+three elements, linear complexity. Each has a proven bound, and a test that looks at many places multiplies its bound
+by their number.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.engine.replay.random_apis import tail_bound
-from pytest_msprobe.engine.replay.random_apis.tail_bound import bernstein, weighed
+from pytest_msprobe.engine.replay.random_apis.tail_bound import bernstein, small_squares, weighed
 
 # So many pairs of each distance show a generator that repeats: of 2^18 pairs a share of half that is off by 0.007
 # exceeds the bound, √(28.3 / 2^19). Mirrors, the next draw, and
@@ -36,8 +36,7 @@ _LANES = (8, 128, 2048)
 _BLOCKS = (64, 1024, 2**14)
 _WIDTHS = (2, 3, 4, 5, 8)  # of words
 _SEVERAL = (4, 16)  # elements of a vector, which the tail of a row may lack
-_LOOKS = 2**14  # at a random walk
-_STEPS = (1, 2, 3, 4)  # from the first to the second of three or four elements
+_STEPS = (1, 2, 3, 4)  # from the first to the second of three elements
 # The distribution of a weight has so many terms at most.
 _HEAVIEST = 2**14
 
@@ -111,8 +110,8 @@ def together(draws: Sequence[Choices]) -> Choices:
     """Return the choices of several draws of one call, with a dimension of draws in front."""
     one = draws[0]
     knowns = [torch.ones_like(draw.chosen) if draw.known is None else draw.known for draw in draws]
-    p = one.p if isinstance(one.p, float) else one.p.expand(len(draws), *one.p.shape)
-    return choices(torch.stack([draw.chosen for draw in draws]), p, one.slack, torch.stack(knowns), what=one.what)
+    slack = max(draw.slack for draw in draws)
+    return choices(torch.stack([draw.chosen for draw in draws]), one.p, slack, torch.stack(knowns), what=one.what)
 
 
 def judged(made: Choices) -> list[Verdict]:
@@ -128,15 +127,12 @@ def judged(made: Choices) -> list[Verdict]:
     return verdicts
 
 
-def share_of(flat: Choices) -> Verdict:
-    """Judge how many of flat choices were made."""
-    chosen, p = flat.chosen, flat.p
-    if flat.known is not None:
-        chosen, p = chosen[flat.known], p if isinstance(p, float) else p[flat.known]
-    if not len(chosen):
-        return tail_bound.held()
-    count, mean = int(chosen.sum()), p if isinstance(p, float) else float(p.mean())
-    return tail_bound.share(f"share of {flat.what} elements", (count, count), len(chosen), mean, flat.slack)
+def share_of(made: Choices) -> Verdict:
+    """Judge how many choices were made."""
+    known = slice(None) if made.known is None else made.known
+    chosen, p = made.chosen[known], made.p if isinstance(made.p, float) else made.p[known].mean()
+    count = int(chosen.sum())
+    return tail_bound.share(f"share of {made.what} elements", (count, count), chosen.numel(), float(p), made.slack)
 
 
 def _places(made: Choices) -> list[Verdict]:
@@ -144,8 +140,7 @@ def _places(made: Choices) -> list[Verdict]:
     # Up to so many elements float32 counts exactly.
     x = made.chosen.to(torch.float32 if made.chosen.numel() <= 2**24 else torch.float64)
     known = torch.ones((), dtype=x.dtype).expand(x.shape) if made.known is None else made.known.to(x.dtype)
-    worst: list[Verdict] = []
-    even: list[Verdict] = []
+    worst, even = list[Verdict](), list[Verdict]()
     for name, (total, size) in _groupings(made.chosen.shape).items():
         count = total(x if made.known is None else x * known).double()
         sizes = total(known).double() if made.known is not None or size is None else torch.full_like(count, size)
@@ -180,17 +175,14 @@ def _groupings(shape: Sequence[int]) -> dict[str, tuple[Callable[[Tensor], Tenso
             found[f"place in rows of {width} elements"] = partial(columns, width), n // width
     last = shape[-1]
 
-    def neighbours(several: int, t: Tensor) -> Tensor:
-        return columns(last, t)[last % several :].view(-1, several).sum(1)
+    def tails(width: int, t: Tensor) -> Tensor:
+        return columns(last, t)[last % width :].view(-1, width).sum(1)
 
-    for several in _SEVERAL:
-        if last >= 2 * several and n >= 2 * last:
-            name = f"group of {several} places of the last dimension"
-            found[name] = partial(neighbours, several), n // last * several
-    for dim in range(1, len(shape) - 1):
+    for width in [width for width in _SEVERAL if 2 * width <= last <= n // 2]:
+        found[f"group of {width} places of the last dimension"] = partial(tails, width), n // last * width
+    for dim in [dim for dim in range(1, len(shape) - 1) if shape[dim] > 1]:
         others = tuple(each for each in range(len(shape)) if each != dim)
-        if shape[dim] > 1:
-            found[f"place along dimension {dim}"] = partial(torch.sum, dim=others), n // shape[dim]
+        found[f"place along dimension {dim}"] = partial(torch.sum, dim=others), n // shape[dim]
     if len(shape) > 1 and min(shape[-2:]) > 1:
         found["diagonal"] = _diagonals, None
         found["diagonal from the right"] = lambda t: _diagonals(t.flip(-1)), None
@@ -218,7 +210,7 @@ def _evenness(name: str, counts: Tensor, size: int, made: Choices) -> Iterator[V
     assert isinstance(made.p, float)
     total = float((counts[: 2 * groups : 2] - counts[1 : 2 * groups : 2]).square().sum())
     low, high = max(made.p - made.slack, 0.0), min(made.p + made.slack, 1.0)
-    rates, logarithms = _small_squares(size, min(low * (1 - low), high * (1 - high)))
+    rates, logarithms = small_squares(size, min(low * (1 - low), high * (1 - high)))
     even = float((-rates * total - groups * logarithms).max())
     nearest = min(max(0.5, low), high)
     proxy = 0.25 if nearest == 0.5 else (1 - 2 * nearest) / (2 * math.log((1 - nearest) / nearest))
@@ -226,24 +218,6 @@ def _evenness(name: str, counts: Tensor, size: int, made: Choices) -> Iterator[V
     uneven = groups / 2 * (excess - 1 - math.log(excess))
     what = f"mean squared difference of {made.what} elements from each {name} to the next"
     yield weighed(max(0.0, even, uneven), what, total / groups, 2 * size * made.p * (1 - made.p))
-
-
-@lru_cache(maxsize=256)
-def _small_squares(size: int, pq: float) -> tuple[Tensor, Tensor]:
-    """Return rates s, and log E exp(-s D^2) of the difference D of two binomial counts of ``size`` choices.
-
-    D has the characteristic function (1 - 2pq(1 - cos t))^size, which falls with pq. So does E exp(-s D^2), which is a
-    mixture of it over normal t: Chernoff's bound of a small sum of squares holds with the smallest pq.
-    """
-    terms = 2 ** math.ceil(math.log2(2 * size + 1))
-    angles = torch.arange(terms // 2 + 1, dtype=torch.float64) * (2 * math.pi / terms)
-    chances = torch.fft.irfft(((1 - 2 * pq * (1 - angles.cos())) ** size).to(torch.complex128), terms)
-    # Both signs. Rounding of the transform only adds, and behind so many standard deviations is less than it.
-    reach = min(size, 64 + int(12 * math.sqrt(2 * size * pq)))
-    chances = chances[: reach + 1].clamp(min=0.0) * torch.where(torch.arange(reach + 1) > 0, 2.0, 1.0)
-    rates = 2.0 ** torch.arange(-2, 9, dtype=torch.float64) / max(2 * size * pq, 1.0)
-    squares = torch.arange(reach + 1, dtype=torch.float64).square()
-    return rates, (torch.exp(-rates[:, None] * squares) * chances).sum(1).log()
 
 
 def distances(shape: Sequence[int]) -> list[int]:
@@ -264,7 +238,7 @@ def at_distance(flat: Tensor, distance: int) -> tuple[Tensor, Tensor]:
 
 def _pairs(made: Choices) -> list[Verdict]:
     """Judge how many were chosen, and disjoint pairs: how many are unlike, and of how many both were chosen."""
-    flat, unlike, both = made.flat, [], []
+    flat, unlike, both = made.flat, list[Verdict](), list[Verdict]()
     for distance in distances(made.chosen.shape):
         first, second = at_distance(flat.chosen, distance)
         known = None if flat.known is None else torch.logical_and(*at_distance(flat.known, distance))
@@ -292,10 +266,9 @@ def _correlations(made: Choices) -> Iterator[Verdict]:
     # A conjugate is lazy, and within a dispatch mode it is never made.
     sums = torch.fft.irfft(torch.view_as_real(spectrum).square().sum(-1), 2 * n)[1:n]
     pairs = torch.arange(n - 1, 0, -1, dtype=torch.float64)
-    spread = flat.variances
-    variance = pairs * float(spread[0]) ** 2
+    variance = pairs * float(flat.variances[0]) ** 2
     if not flat.is_plain:
-        power = torch.view_as_real(torch.fft.rfft(spread, 2 * n)).square().sum(-1)
+        power = torch.view_as_real(torch.fft.rfft(flat.variances, 2 * n)).square().sum(-1)
         variance = torch.fft.irfft(power, 2 * n)[1:n].clamp(min=0.0)
     reach = flat.largest**2
     off = (sums.abs() - pairs * flat.slack * flat.largest).clamp(min=0.0)
@@ -309,7 +282,6 @@ def _correlations(made: Choices) -> Iterator[Verdict]:
         rows = min(_MIRRORED, n) // width
         if width > 2 and rows > 1:
             yield from _mirrors(flat.first(rows * width), rows)
-    yield _walk(made.flat)
 
 
 def _mirrors(flat: Choices, rows: int) -> Iterator[Verdict]:
@@ -353,9 +325,9 @@ def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
         return
 
     def products(a: Tensor, b: Tensor) -> Tensor:
-        spectrum = torch.fft.rfft(a.flip(0), 2 * n) * torch.fft.rfft(b, 2 * n)
-        found: Tensor = torch.fft.irfft(spectrum, 2 * n)[: 2 * n - 1]
-        return found
+        return torch.fft.irfft(torch.fft.rfft(a.flip(0), 2 * n) * torch.fft.rfft(b, 2 * n), 2 * n).narrow(
+            0, 0, 2 * n - 1
+        )
 
     pairs = (n - torch.arange(1 - n, n).abs()).double()
     sums, variance = products(one.deviations, other.deviations), products(one.variances, other.variances)
@@ -363,21 +335,6 @@ def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
     exponents = bernstein(off, variance.clamp(min=0.0), one.largest * other.largest)
     correlations = sums / (variance * pairs).clamp(min=1e-300).sqrt()
     yield _worst("elements of one call and of the next, moved by", 1 - n, exponents, correlations)
-
-
-def _walk(flat: Choices) -> Verdict:
-    """Judge how far the sum of deviations ever strays: Bernstein's inequality holds for the largest of partial sums.
-
-    Of many elements it is looked at from time to time.
-    """
-    n = len(flat.chosen)
-    step = -(-n // _LOOKS)
-    sums = torch.nn.functional.pad(flat.deviations, (0, -n % step)).view(-1, step).sum(1).cumsum(0).abs()
-    sums -= torch.arange(1, len(sums) + 1) * (step * flat.slack)
-    farthest, variance = float(sums.max().clamp(min=0.0)), float(flat.variances.sum())
-    exponent = float(bernstein(torch.tensor(farthest), torch.tensor(variance), flat.largest))
-    what = f"largest excess of {flat.what} elements up to any of them"
-    return weighed(exponent, what, farthest, math.sqrt(variance))
 
 
 def _in_order(made: Choices) -> Iterator[Verdict]:

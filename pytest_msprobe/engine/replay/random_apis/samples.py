@@ -229,8 +229,8 @@ class Redrawn(Protocol):
 def judge_draws(randomness: RandomProperty, outputs: Iterator[Any]) -> Verdict:
     """Judge the results of calls in a row, of which only as many are made as the verdict needs.
 
-    The first is judged by its property. The second must be another one, and is no copy of the first that was moved or
-    mirrored. Further ones follow where the first two are small or near a limit; all are then judged together.
+    The first is judged by its property. The second must be another one, and is no copy of the first that was moved.
+    Further ones follow where the first two are small or near a limit; all are then judged together.
     """
     first = next(outputs)
     verdict = randomness.check_forward(first)
@@ -247,7 +247,7 @@ def judge_draws(randomness: RandomProperty, outputs: Iterator[Any]) -> Verdict:
     size = max((each[0].chosen.numel() for each in series), default=0)
     if verdict.outcome == "fail" or not size:
         return verdict
-    share = tail_bound.decided([share_of(together(each).flat) for each in series])
+    share = tail_bound.decided([share_of(together(each)) for each in series])
     doubtful = max(verdict.margin, share.margin) > _DOUBTFUL
     wanted = min(_MOST_DRAWS, -(-(_DOUBTED if doubtful else _SMALL) // size))
     if wanted < 2:

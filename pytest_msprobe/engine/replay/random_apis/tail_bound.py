@@ -6,6 +6,7 @@ An exponent of s means: a healthy generator shows this, or worse, with a probabi
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -189,3 +190,21 @@ def repeated(n: int, largest_share: float) -> Verdict:
     if verdict.outcome == "pass":
         return verdict
     return Verdict("fail", "random", f"all {n} values are the same", verdict.metrics, verdict.limits, verdict.margin)
+
+
+@lru_cache(maxsize=256)
+def small_squares(size: int, pq: float) -> tuple[Tensor, Tensor]:
+    """Return rates s, and log E exp(-s D^2) of the difference D of two binomial counts of ``size`` choices.
+
+    D has the characteristic function (1 - 2pq(1 - cos t))^size, which falls with pq. So does E exp(-s D^2), which is a
+    mixture of it over normal t: Chernoff's bound of a small sum of squares holds with the smallest pq.
+    """
+    terms = 2 ** math.ceil(math.log2(2 * size + 1))
+    angles = torch.arange(terms // 2 + 1, dtype=torch.float64) * (2 * math.pi / terms)
+    chances = torch.fft.irfft(((1 - 2 * pq * (1 - angles.cos())) ** size).to(torch.complex128), terms)
+    # Both signs. Rounding of the transform only adds, and behind so many standard deviations is less than it.
+    reach = min(size, 64 + int(12 * math.sqrt(2 * size * pq)))
+    chances = chances[: reach + 1].clamp(min=0.0) * torch.where(torch.arange(reach + 1) > 0, 2.0, 1.0)
+    rates = 2.0 ** torch.arange(-2, 9, dtype=torch.float64) / max(2 * size * pq, 1.0)
+    squares = torch.arange(reach + 1, dtype=torch.float64).square()
+    return rates, (torch.exp(-rates[:, None] * squares) * chances).sum(1).log()

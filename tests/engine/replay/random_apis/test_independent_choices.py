@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.random_apis import independence, tail_bound
+from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import WeightMask
 from pytest_msprobe.engine.replay.random_apis.independence import choices, judged, linear_complexity
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
@@ -247,7 +247,7 @@ def exponent(verdict: Any) -> float:
 
 @pytest.mark.parametrize(("size", "p"), [(1, 0.3), (5, 0.5), (12, 0.1), (12, 0.7)])
 def test_the_mean_of_small_squared_differences_is_that_of_all_counts(size: int, p: float) -> None:
-    rates, logarithms = independence._small_squares(size, p * (1 - p))
+    rates, logarithms = tail_bound.small_squares(size, p * (1 - p))
     chances = [math.comb(size, k) * p**k * (1 - p) ** (size - k) for k in range(size + 1)]
     for rate, logarithm in zip(rates.tolist(), logarithms.tolist(), strict=True):
         mean = sum(a * b * math.exp(-rate * (i - j) ** 2) for i, a in enumerate(chances) for j, b in enumerate(chances))
