@@ -28,17 +28,14 @@ _MIRRORED = 2**16
 _PRODUCTS = 2**14
 # docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 500.
 _MOST_DISTANCES = 30
-_POWERS = 24  # 1 to 2^23, which leave half and five rows their places
-# A loop over bits in Python: 2^11 of them take some milliseconds.
-_LINEAR = 2**11
+_LINEAR = 2**11  # bits of a loop in Python, which takes a millisecond
 # Lanes of vector units and threads of a block; blocks of a tile and of a core.
 _LANES = (8, 128, 2048)
 _BLOCKS = (64, 1024, 2**14)
 _WIDTHS = (2, 3, 4, 5, 8)  # of words
 _SEVERAL = (4, 16)  # elements of a vector, which the tail of a row may lack
 _STEPS = (1, 2, 3, 4)  # from the first to the second of three elements
-# The distribution of a weight has so many terms at most.
-_HEAVIEST = 2**14
+_HEAVIEST = 2**14  # elements of a group whose weights have a distribution that is computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,9 +118,8 @@ def judged(made: Choices) -> list[Verdict]:
     """
     verdicts: list[Verdict] = []
     for tests in (_pairs, _places, _correlations, _in_order) if made.chosen.numel() else ():
-        verdicts += tests(made)
-        if any(verdict.outcome == "fail" for verdict in verdicts):
-            break
+        if all(verdict.outcome == "pass" for verdict in verdicts):
+            verdicts += tests(made)
     return verdicts
 
 
@@ -157,7 +153,7 @@ def _groupings(shape: Sequence[int]) -> dict[str, tuple[Callable[[Tensor], Tenso
 
     The keys are names of a group. Elements behind the last whole block or lane are left out.
     """
-    n = math.prod(shape)
+    n, last = math.prod(shape), shape[-1]
     found: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {}
 
     def rows(width: int, t: Tensor) -> Tensor:
@@ -173,7 +169,6 @@ def _groupings(shape: Sequence[int]) -> dict[str, tuple[Callable[[Tensor], Tenso
     for width in [*widths, *_LANES]:
         if 1 < width <= n // 2:
             found[f"place in rows of {width} elements"] = partial(columns, width), n // width
-    last = shape[-1]
 
     def tails(width: int, t: Tensor) -> Tensor:
         return columns(last, t)[last % width :].view(-1, width).sum(1)
@@ -224,8 +219,7 @@ def distances(shape: Sequence[int]) -> list[int]:
     """Return the distances at which elements are compared: powers of two, rows of any rank, and halves of them all."""
     n = math.prod(shape)
     rows = [math.prod(shape[dim:]) for dim in range(1, len(shape))]
-    powers = [2**power for power in range(_POWERS)]
-    wanted = (n // 2, *reversed(rows), *(row // 2 for row in rows), *powers)
+    wanted = (n // 2, *reversed(rows), *(row // 2 for row in rows), *(2**power for power in range(24)))
     return list(dict.fromkeys(distance for distance in wanted if 0 < distance <= n // 2))[:_MOST_DISTANCES]
 
 
@@ -259,10 +253,10 @@ def _pairs(made: Choices) -> list[Verdict]:
 def _correlations(made: Choices) -> Iterator[Verdict]:
     """Judge the sums of products at every distance, and in every mirror of the whole and of its rows."""
     flat = made.flat.first(_PAIRS)
-    x, n = flat.deviations, len(flat.chosen)
+    n = len(flat.chosen)
     if n < 2:
         return
-    spectrum = torch.fft.rfft(x, 2 * n)
+    spectrum = torch.fft.rfft(flat.deviations, 2 * n)
     # A conjugate is lazy, and within a dispatch mode it is never made.
     sums = torch.fft.irfft(torch.view_as_real(spectrum).square().sum(-1), 2 * n)[1:n]
     pairs = torch.arange(n - 1, 0, -1, dtype=torch.float64)
@@ -299,12 +293,11 @@ def _mirrors(flat: Choices, rows: int) -> Iterator[Verdict]:
     sums = folded(x)
     middles = torch.arange(1, 2 * width - 2)
     pairs = rows * ((torch.minimum(middles, 2 * width - 2 - middles) + 1) // 2).double()
-    spread = flat.variances.view(rows, -1)
-    variance = pairs * float(spread[0, 0]) ** 2 if flat.is_plain else folded(spread).clamp(min=0.0)
+    variance = folded(flat.variances.view(rows, -1)).clamp(min=0.0)
     off = (sums.abs() - pairs * flat.slack * flat.largest).clamp(min=0.0)
     exponents = bernstein(off, variance, flat.largest**2)
-    where = "elements" if rows == 1 else f"elements in rows of {width}"
-    yield _worst(f"{where} mirrored at half of", 1, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
+    what = f"elements in rows of {width} mirrored at half of"
+    yield _worst(what, 1, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
 
 
 def _worst(what: str, first: int, exponents: Tensor, correlations: Tensor) -> Verdict:
