@@ -318,9 +318,8 @@ def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
         return
 
     def products(a: Tensor, b: Tensor) -> Tensor:
-        return torch.fft.irfft(torch.fft.rfft(a.flip(0), 2 * n) * torch.fft.rfft(b, 2 * n), 2 * n).narrow(
-            0, 0, 2 * n - 1
-        )
+        found: Tensor = torch.fft.irfft(torch.fft.rfft(a.flip(0), 2 * n) * torch.fft.rfft(b, 2 * n), 2 * n)
+        return found.narrow(0, 0, 2 * n - 1)
 
     pairs = (n - torch.arange(1 - n, n).abs()).double()
     sums, variance = products(one.deviations, other.deviations), products(one.variances, other.variances)

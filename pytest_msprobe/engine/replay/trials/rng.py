@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 
 @contextmanager
 def runs_in_a_row(trial: Trial) -> Iterator[Iterator[Run]]:
-    """Give an endless iterator of runs of the target that follow each other, with nothing seeded between them.
+    """Yield an endless iterator of runs of the target that follow each other, with nothing seeded between them.
 
     The first one is the trial's own, seeded, unless that has been made. The CPU's generator is put back in the end.
     """
