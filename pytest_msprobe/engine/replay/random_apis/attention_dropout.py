@@ -48,7 +48,7 @@ class WeightMask(PassesNoGradient):
         """Judge how many weights were dropped, that the mask does not repeat, and how large the kept ones are."""
         y = tensors(output)[0]
         dropped, known = self._mask(y)
-        verdict = tail_bound.decided([found for made in self.choices(output) for found in judged(made)])
+        verdict = tail_bound.decided([verdict for drawn in self.choices(output) for verdict in judged(drawn)])
         wrong = int((known & ~dropped & ~self._kept(y, known & ~dropped)).sum())
         if verdict.outcome == "fail" or not wrong:
             return verdict

@@ -73,7 +73,7 @@ class MaskProperty:
                 return tail_bound.broken(
                     f"the returned mask contradicts {contradictions} elements", contradictions=contradictions
                 )
-        return tail_bound.decided([found for made in self.choices(output) for found in judged(made)])
+        return tail_bound.decided([verdict for drawn in self.choices(output) for verdict in judged(drawn)])
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the gradient went through the mask of the forward."""
@@ -246,8 +246,8 @@ class SlopeProperty:
         bounds = distributions.uniform(self.lower, self.upper)
         verdicts = against(slopes, bounds, eps=limits.eps, spread=spread)
         moved = float(spread.detach().max()) if len(spread) else 0.0
-        made = halves(slopes, bounds, limits.eps, moved)
-        return tail_bound.decided([*verdicts, *(found for each in made for found in judged(each))])
+        streams = halves(slopes, bounds, limits.eps, moved)
+        return tail_bound.decided([*verdicts, *(verdict for bits in streams for verdict in judged(bits))])
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the gradient has the forward's slopes."""

@@ -126,7 +126,7 @@ class NormalProperty(PassesNoGradient):
             verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
             # Where all have one mean and std, what repeats are the values themselves.
             if self.mean.numel() > 1 or self.std.numel() > 1:
-                verdicts += [found for made in self.choices(output) for found in judged(made)]
+                verdicts += [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
             else:
                 std_of_parts = float(self.std) / (math.sqrt(2) if y.is_complex() else 1)
                 verdicts += sample(_real(y), distributions.normal(float(self.mean), std_of_parts))
@@ -159,7 +159,7 @@ class NormalProperty(PassesNoGradient):
         """Return mean and std of each element of ``y``, or of each part of a complex one, which share its variance."""
         if not y.is_complex():
             return self.mean.double().broadcast_to(y.shape), self.std.double().broadcast_to(y.shape)
-        mean, std = (each.double().broadcast_to(y.shape) for each in (self.mean, self.std / math.sqrt(2)))
+        mean, std = (value.double().broadcast_to(y.shape) for value in (self.mean, self.std / math.sqrt(2)))
         return torch.stack((mean, mean), -1), torch.stack((std, std), -1)
 
 

@@ -42,46 +42,46 @@ _HEAVIEST = 2**14  # elements of a group whose weights have a distribution that 
 class Choices:
     """Independent choices, made with probability ``p`` each; ``slack`` is how far rounding may have moved it.
 
-    ``chosen`` is bool, of any shape but (); ``p`` is one number or float64 of that shape, and ``known`` says of which
+    ``picked`` is bool, of any shape but (); ``p`` is one number or float64 of that shape, and ``legible`` says of which
     elements the choice can be read, None for all. ``what`` is what chosen elements are called.
     """
 
-    chosen: Tensor
+    picked: Tensor
     p: float | Tensor
     slack: float = 0.0
-    known: Tensor | None = None
+    legible: Tensor | None = None
     what: str = "chosen"
 
     @property
     def is_plain(self) -> bool:
         """Return whether all choices are known and have one probability that leaves a choice."""
-        return isinstance(self.p, float) and self.known is None and 0 < self.p < 1
+        return isinstance(self.p, float) and self.legible is None and 0 < self.p < 1
 
     @property
     def flat(self) -> Choices:
         """Return the choices in one dimension."""
         p = self.p if isinstance(self.p, float) else self.p.flatten()
-        known = None if self.known is None else self.known.flatten()
-        return replace(self, chosen=self.chosen.flatten(), p=p, known=known)
+        legible = None if self.legible is None else self.legible.flatten()
+        return replace(self, picked=self.picked.flatten(), p=p, legible=legible)
 
     def first(self, n: int) -> Choices:
         """Return the first ``n`` of flat choices."""
         p = self.p if isinstance(self.p, float) else self.p[:n]
-        return replace(self, chosen=self.chosen[:n], p=p, known=None if self.known is None else self.known[:n])
+        return replace(self, picked=self.picked[:n], p=p, legible=None if self.legible is None else self.legible[:n])
 
     @property
     def deviations(self) -> Tensor:
         """Return how far each choice is from its probability, 0 where it is not known."""
-        off = self.chosen.double() - self.p
-        return off if self.known is None else torch.where(self.known, off, 0.0)
+        off = self.picked.double() - self.p
+        return off if self.legible is None else torch.where(self.legible, off, 0.0)
 
     @property
     def variances(self) -> Tensor:
         """Return what bounds the mean square of each deviation, for any probability that the slack allows."""
         p = torch.as_tensor(self.p, dtype=torch.float64)
         nearest = p + (0.5 - p).clamp(-self.slack, self.slack)
-        each = (nearest * (1 - nearest) + self.slack**2).expand(self.chosen.shape)
-        return each if self.known is None else torch.where(self.known, each, 0.0)
+        value = (nearest * (1 - nearest) + self.slack**2).expand(self.picked.shape)
+        return value if self.legible is None else torch.where(self.legible, value, 0.0)
 
     @property
     def largest(self) -> float:
@@ -91,60 +91,60 @@ class Choices:
 
 
 def choices(
-    chosen: Tensor, p: Tensor | float, slack: float = 0.0, known: Tensor | None = None, *, what: str = "chosen"
+    picked: Tensor, p: Tensor | float, slack: float = 0.0, legible: Tensor | None = None, *, what: str = "chosen"
 ) -> Choices:
     """Return choices in their plainest form; ``p`` may be any tensor that is broadcast to them."""
-    chosen = chosen.reshape(-1) if chosen.dim() == 0 else chosen
-    known = None if known is None or bool(known.all()) else known.reshape(chosen.shape)
+    picked = picked.reshape(-1) if picked.dim() == 0 else picked
+    legible = None if legible is None or bool(legible.all()) else legible.reshape(picked.shape)
     if isinstance(p, Tensor):
-        p = p.detach().double().broadcast_to(chosen.shape)
+        p = p.detach().double().broadcast_to(picked.shape)
         if p.numel() and bool((p == p.flatten()[0]).all()):
             p = float(p.flatten()[0])
-    return Choices(chosen, p, slack, known, what)
+    return Choices(picked, p, slack, legible, what)
 
 
 def together(draws: Sequence[Choices]) -> Choices:
     """Return the choices of several draws of one call, with a dimension of draws in front."""
     one = draws[0]
-    knowns = [torch.ones_like(draw.chosen) if draw.known is None else draw.known for draw in draws]
+    knowns = [torch.ones_like(draw.picked) if draw.legible is None else draw.legible for draw in draws]
     slack = max(draw.slack for draw in draws)
-    return choices(torch.stack([draw.chosen for draw in draws]), one.p, slack, torch.stack(knowns), what=one.what)
+    return choices(torch.stack([draw.picked for draw in draws]), one.p, slack, torch.stack(knowns), what=one.what)
 
 
-def judged(made: Choices) -> list[Verdict]:
-    """Return the verdicts of all tests on ``made``; none without elements.
+def judged(drawn: Choices) -> list[Verdict]:
+    """Return the verdicts of all tests on ``drawn``; none without elements.
 
     The tests whose reasons say most come first, and those behind a failure are left out.
     """
     verdicts: list[Verdict] = []
-    for tests in (_pairs, _places, _correlations, _in_order) if made.chosen.numel() else ():
+    for tests in (_pairs, _places, _correlations, _in_order) if drawn.picked.numel() else ():
         if all(verdict.outcome == "pass" for verdict in verdicts):
-            verdicts += tests(made)
+            verdicts += tests(drawn)
     return verdicts
 
 
-def share_of(made: Choices) -> Verdict:
+def share_of(drawn: Choices) -> Verdict:
     """Judge how many choices were made."""
-    known = slice(None) if made.known is None else made.known
-    chosen, p = made.chosen[known], made.p if isinstance(made.p, float) else made.p[known].mean()
-    count = int(chosen.sum())
-    return tail_bound.share(f"share of {made.what} elements", (count, count), chosen.numel(), float(p), made.slack)
+    legible = slice(None) if drawn.legible is None else drawn.legible
+    picked, p = drawn.picked[legible], drawn.p if isinstance(drawn.p, float) else drawn.p[legible].mean()
+    count = int(picked.sum())
+    return tail_bound.share(f"share of {drawn.what} elements", (count, count), picked.numel(), float(p), drawn.slack)
 
 
-def _places(made: Choices) -> list[Verdict]:
+def _places(drawn: Choices) -> list[Verdict]:
     """Judge the share of choices in each row, column, lane, block and diagonal, and how even those shares are."""
     # Up to so many elements float32 counts exactly.
-    x = made.chosen.to(torch.float32 if made.chosen.numel() <= 2**24 else torch.float64)
-    known = torch.ones((), dtype=x.dtype).expand(x.shape) if made.known is None else made.known.to(x.dtype)
+    x = drawn.picked.to(torch.float32 if drawn.picked.numel() <= 2**24 else torch.float64)
+    legible = torch.ones((), dtype=x.dtype).expand(x.shape) if drawn.legible is None else drawn.legible.to(x.dtype)
     worst, even = list[Verdict](), list[Verdict]()
-    for name, (total, size) in _groupings(made.chosen.shape).items():
-        count = total(x if made.known is None else x * known).double()
-        sizes = total(known).double() if made.known is not None or size is None else torch.full_like(count, size)
-        expected = made.p if isinstance(made.p, float) else total(made.p * known) / sizes.clamp(min=1.0)
-        what = f"share of {made.what} elements in the worst {name}"
-        worst.append(tail_bound.shares(what, count, sizes, expected, made.slack))
-        if made.is_plain and size is not None:
-            even += _evenness(name, count, size, made)
+    for name, (total, size) in _groupings(drawn.picked.shape).items():
+        count = total(x if drawn.legible is None else x * legible).double()
+        sizes = total(legible).double() if drawn.legible is not None or size is None else torch.full_like(count, size)
+        expected = drawn.p if isinstance(drawn.p, float) else total(drawn.p * legible) / sizes.clamp(min=1.0)
+        what = f"share of {drawn.what} elements in the worst {name}"
+        worst.append(tail_bound.shares(what, count, sizes, expected, drawn.slack))
+        if drawn.is_plain and size is not None:
+            even += _evenness(name, count, size, drawn)
     return [*tail_bound.as_one(worst), *tail_bound.as_one(even)]
 
 
@@ -154,7 +154,7 @@ def _groupings(shape: Sequence[int]) -> dict[str, tuple[Callable[[Tensor], Tenso
     The keys are names of a group. Elements behind the last whole block or lane are left out.
     """
     n, last = math.prod(shape), shape[-1]
-    found: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {}
+    result: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {}
 
     def rows(width: int, t: Tensor) -> Tensor:
         return t.flatten()[: n // width * width].view(-1, width).sum(1)
@@ -165,23 +165,23 @@ def _groupings(shape: Sequence[int]) -> dict[str, tuple[Callable[[Tensor], Tenso
     widths = [math.prod(shape[dim:]) for dim in range(1, len(shape))]
     for width in [*widths, *_BLOCKS]:
         if 1 < width <= n // 2:
-            found[f"row of {width} elements"] = partial(rows, width), width
+            result[f"row of {width} elements"] = partial(rows, width), width
     for width in [*widths, *_LANES]:
         if 1 < width <= n // 2:
-            found[f"place in rows of {width} elements"] = partial(columns, width), n // width
+            result[f"place in rows of {width} elements"] = partial(columns, width), n // width
 
     def tails(width: int, t: Tensor) -> Tensor:
         return columns(last, t)[last % width :].view(-1, width).sum(1)
 
     for width in [width for width in _SEVERAL if 2 * width <= last <= n // 2]:
-        found[f"group of {width} places of the last dimension"] = partial(tails, width), n // last * width
+        result[f"group of {width} places of the last dimension"] = partial(tails, width), n // last * width
     for dim in [dim for dim in range(1, len(shape) - 1) if shape[dim] > 1]:
-        others = tuple(each for each in range(len(shape)) if each != dim)
-        found[f"place along dimension {dim}"] = partial(torch.sum, dim=others), n // shape[dim]
+        others = tuple(value for value in range(len(shape)) if value != dim)
+        result[f"place along dimension {dim}"] = partial(torch.sum, dim=others), n // shape[dim]
     if len(shape) > 1 and min(shape[-2:]) > 1:
-        found["diagonal"] = _diagonals, None
-        found["diagonal from the right"] = lambda t: _diagonals(t.flip(-1)), None
-    return found
+        result["diagonal"] = _diagonals, None
+        result["diagonal from the right"] = lambda t: _diagonals(t.flip(-1)), None
+    return result
 
 
 def _diagonals(t: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ def _diagonals(t: Tensor) -> Tensor:
     return padded.view(height, width + height - 1).sum(0)
 
 
-def _evenness(name: str, counts: Tensor, size: int, made: Choices) -> Iterator[Verdict]:
+def _evenness(name: str, counts: Tensor, size: int, drawn: Choices) -> Iterator[Verdict]:
     """Judge the squared differences of the counts of neighbouring groups: neither too even nor too uneven.
 
     The difference of two binomial counts is subgaussian with the factors of Kearns and Saul (1998), so that the sum of
@@ -202,25 +202,25 @@ def _evenness(name: str, counts: Tensor, size: int, made: Choices) -> Iterator[V
     groups = len(counts) // 2
     if groups < 2 or size > _HEAVIEST:
         return
-    assert isinstance(made.p, float)
+    assert isinstance(drawn.p, float)
     total = float((counts[: 2 * groups : 2] - counts[1 : 2 * groups : 2]).square().sum())
-    low, high = max(made.p - made.slack, 0.0), min(made.p + made.slack, 1.0)
+    low, high = max(drawn.p - drawn.slack, 0.0), min(drawn.p + drawn.slack, 1.0)
     rates, logarithms = small_squares(size, min(low * (1 - low), high * (1 - high)))
     even = float((-rates * total - groups * logarithms).max())
     nearest = min(max(0.5, low), high)
     proxy = 0.25 if nearest == 0.5 else (1 - 2 * nearest) / (2 * math.log((1 - nearest) / nearest))
     excess = max(1.0, total / (groups * 2 * size * proxy))
     uneven = groups / 2 * (excess - 1 - math.log(excess))
-    what = f"mean squared difference of {made.what} elements from each {name} to the next"
-    yield weighed(max(0.0, even, uneven), what, total / groups, 2 * size * made.p * (1 - made.p))
+    what = f"mean squared difference of {drawn.what} elements from each {name} to the next"
+    yield weighed(max(0.0, even, uneven), what, total / groups, 2 * size * drawn.p * (1 - drawn.p))
 
 
 def distances(shape: Sequence[int]) -> list[int]:
     """Return the distances at which elements are compared: powers of two, rows of any rank, and halves of them all."""
     n = math.prod(shape)
     rows = [math.prod(shape[dim:]) for dim in range(1, len(shape))]
-    wanted = (n // 2, *reversed(rows), *(row // 2 for row in rows), *(2**power for power in range(24)))
-    return list(dict.fromkeys(distance for distance in wanted if 0 < distance <= n // 2))[:_MOST_DISTANCES]
+    candidates = (n // 2, *reversed(rows), *(row // 2 for row in rows), *(2**power for power in range(24)))
+    return list(dict.fromkeys(distance for distance in candidates if 0 < distance <= n // 2))[:_MOST_DISTANCES]
 
 
 def at_distance(flat: Tensor, distance: int) -> tuple[Tensor, Tensor]:
@@ -230,30 +230,30 @@ def at_distance(flat: Tensor, distance: int) -> tuple[Tensor, Tensor]:
     return first.reshape(-1), second.reshape(-1)
 
 
-def _pairs(made: Choices) -> list[Verdict]:
+def _pairs(drawn: Choices) -> list[Verdict]:
     """Judge how many were chosen, and disjoint pairs: how many are unlike, and of how many both were chosen."""
-    flat, unlike, both = made.flat, list[Verdict](), list[Verdict]()
-    for distance in distances(made.chosen.shape):
-        first, second = at_distance(flat.chosen, distance)
-        known = None if flat.known is None else torch.logical_and(*at_distance(flat.known, distance))
+    flat, unlike, both = drawn.flat, list[Verdict](), list[Verdict]()
+    for distance in distances(drawn.picked.shape):
+        first, second = at_distance(flat.picked, distance)
+        legible = None if flat.legible is None else torch.logical_and(*at_distance(flat.legible, distance))
         ps = (flat.p, flat.p) if isinstance(flat.p, float) else at_distance(flat.p, distance)
         one, other = (torch.as_tensor(p, dtype=torch.float64).expand(first.shape) for p in ps)
-        n = len(first) if known is None else int(known.sum())
-        for verdicts, found, chance, what in (
+        n = len(first) if legible is None else int(legible.sum())
+        for verdicts, result, chance, what in (
             (unlike, first ^ second, one + other - 2 * one * other, f"unlike elements at a distance of {distance}"),
             (both, first & second, one * other, f"elements at a distance of {distance} that are both {flat.what}"),
         ):
-            count = int((found if known is None else found & known).sum())
-            expected = float((chance if known is None else chance[known]).mean()) if n else 0.0
+            count = int((result if legible is None else result & legible).sum())
+            expected = float((chance if legible is None else chance[legible]).mean()) if n else 0.0
             slack = 2 * flat.slack + flat.slack**2
             verdicts.append(tail_bound.share(f"share of {what}", (count, count), n, min(expected, 1.0), slack))
     return [share_of(flat), *unlike, *tail_bound.as_one(both)]
 
 
-def _correlations(made: Choices) -> Iterator[Verdict]:
+def _correlations(drawn: Choices) -> Iterator[Verdict]:
     """Judge the sums of products at every distance, and in every mirror of the whole and of its rows."""
-    flat = made.flat.first(_PAIRS)
-    n = len(flat.chosen)
+    flat = drawn.flat.first(_PAIRS)
+    n = len(flat.picked)
     if n < 2:
         return
     spectrum = torch.fft.rfft(flat.deviations, 2 * n)
@@ -271,8 +271,8 @@ def _correlations(made: Choices) -> Iterator[Verdict]:
     exponents = torch.maximum(bernstein(off, variance, reach) / 2, off.square() / (2 * pairs * reach**2))
     yield _worst("elements at a distance of", 1, exponents, sums / (variance * pairs).clamp(min=1e-300).sqrt())
     yield from _mirrors(flat.first(_MIRRORED), 1)
-    for dim in range(1, len(made.chosen.shape)):
-        width = math.prod(made.chosen.shape[dim:])
+    for dim in range(1, len(drawn.picked.shape)):
+        width = math.prod(drawn.picked.shape[dim:])
         rows = min(_MIRRORED, n) // width
         if width > 2 and rows > 1:
             yield from _mirrors(flat.first(rows * width), rows)
@@ -313,13 +313,13 @@ def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
     Elements of two draws make disjoint pairs, so that Bernstein's inequality holds for their products.
     """
     one, other = first.flat.first(_MIRRORED), second.flat.first(_MIRRORED)
-    n = len(one.chosen)
+    n = len(one.picked)
     if n < 2:
         return
 
     def products(a: Tensor, b: Tensor) -> Tensor:
-        found: Tensor = torch.fft.irfft(torch.fft.rfft(a.flip(0), 2 * n) * torch.fft.rfft(b, 2 * n), 2 * n)
-        return found.narrow(0, 0, 2 * n - 1)
+        result: Tensor = torch.fft.irfft(torch.fft.rfft(a.flip(0), 2 * n) * torch.fft.rfft(b, 2 * n), 2 * n)
+        return result.narrow(0, 0, 2 * n - 1)
 
     pairs = (n - torch.arange(1 - n, n).abs()).double()
     sums, variance = products(one.deviations, other.deviations), products(one.variances, other.variances)
@@ -329,14 +329,14 @@ def successive(first: Choices, second: Choices) -> Iterator[Verdict]:
     yield _worst("elements of one call and of the next, moved by", 1 - n, exponents, correlations)
 
 
-def _in_order(made: Choices) -> Iterator[Verdict]:
+def _in_order(drawn: Choices) -> Iterator[Verdict]:
     """Judge choices that are all of one probability by their order: words, products of three, linear complexity."""
-    flat = made.flat
+    flat = drawn.flat
     if isinstance(flat.p, float) and 0 < flat.p < 1:
-        legible = flat if flat.known is None else replace(flat, chosen=flat.chosen[flat.known], known=None)
-        yield from _words(legible.chosen[:_PAIRS].double(), flat.p, flat.slack)
-        yield from _products(legible.first(_PRODUCTS), made.chosen.shape[-1])
-        yield from _linear(legible.chosen[:_LINEAR].tolist(), max(flat.p, 1 - flat.p) + flat.slack)
+        legible = flat if flat.legible is None else replace(flat, picked=flat.picked[flat.legible], legible=None)
+        yield from _words(legible.picked[:_PAIRS].double(), flat.p, flat.slack)
+        yield from _products(legible.first(_PRODUCTS), drawn.picked.shape[-1])
+        yield from _linear(legible.picked[:_LINEAR].tolist(), max(flat.p, 1 - flat.p) + flat.slack)
 
 
 def _words(bits: Tensor, p: float, slack: float) -> Iterator[Verdict]:
@@ -346,10 +346,10 @@ def _words(bits: Tensor, p: float, slack: float) -> Iterator[Verdict]:
         # Of the probabilities that slack allows, the one by which what was found is least surprising.
         likely = min(max(float(words.mean()), p - slack), p + slack) if len(words) else 0.0
         if 0 < likely < 1:
-            found = torch.bincount((words @ 2.0 ** torch.arange(width).double()).long(), minlength=2**width)
+            result = torch.bincount((words @ 2.0 ** torch.arange(width).double()).long(), minlength=2**width)
             ones = ((torch.arange(2**width)[:, None] >> torch.arange(width)) & 1).sum(1)
             chances = likely**ones * (1 - likely) ** (width - ones)
-            yield tail_bound.frequencies(f"words of {width} bits", found, chances)
+            yield tail_bound.frequencies(f"words of {width} bits", result, chances)
 
 
 def _products(flat: Choices, row: int) -> Iterator[Verdict]:
@@ -358,7 +358,7 @@ def _products(flat: Choices, row: int) -> Iterator[Verdict]:
     The last element has a mean of zero whatever the others are: Azuma's and Hoeffding's inequality. Each product meets
     six others, so that seven classes of them are independent: Bernstein's exponent by seven (Janson, 2004).
     """
-    x, n = flat.deviations, len(flat.chosen)
+    x, n = flat.deviations, len(flat.picked)
     steps = [step for step in dict.fromkeys((*_STEPS, row)) if 4 * step < n]
     if not steps:
         return

@@ -150,13 +150,13 @@ def halves(values: Tensor, distribution: Distribution, eps: float, moved: float 
     low, middle, high = (
         min(distribution.quantiles, key=lambda pair: abs(pair[1] - level)) for level in (0.25, 0.5, 0.75)
     )
-    found = [choices(x <= middle[0], middle[1], slack, what="lower")]
+    streams = [choices(x <= middle[0], middle[1], slack, what="lower")]
     if low[0] < high[0]:
-        found.append(choices((x <= low[0]) | (x > high[0]), low[1] + 1 - high[1], 2 * slack, what="outer"))
+        streams.append(choices((x <= low[0]) | (x > high[0]), low[1] + 1 - high[1], 2 * slack, what="outer"))
     span = distribution.highest - distribution.lowest + 1
     if not distribution.peak and distribution.atom and 2 < span <= _EXACT_INTEGERS and not eps:
-        found.append(choices((x - distribution.lowest) % 2 == 1, span // 2 / span, distribution.bias, what="odd"))
-    return found
+        streams.append(choices((x - distribution.lowest) % 2 == 1, span // 2 / span, distribution.bias, what="odd"))
+    return streams
 
 
 def sample(values: Tensor, distribution: Distribution) -> Iterator[Verdict]:
@@ -164,8 +164,8 @@ def sample(values: Tensor, distribution: Distribution) -> Iterator[Verdict]:
     eps, chance = rounding(values.dtype), most_equal(distribution, rounding(values.dtype))
     flat = values.detach().flatten()[:_ELEMENTS].double()
     yield from _equal_anywhere(flat[_ordinary(values).flatten()[:_ELEMENTS]], len(flat), chance)
-    for each in halves(values, distribution, eps):
-        yield from judged(each)
+    for bits in halves(values, distribution, eps):
+        yield from judged(bits)
     yield _orders(values.flatten()[:_ORDERED])
     if values.dtype in (torch.float32, torch.float64) and distribution.peak:
         yield from _digits(values, distribution, eps)
@@ -175,9 +175,9 @@ def _orders(x: Tensor) -> Verdict:
     """Judge in which of 24 orders four neighbours are: all are as likely, whatever the distribution is."""
     ordered, places = x[: len(x) // 4 * 4].detach().view(-1, 4).sort(1)
     digits = torch.tensor([64, 16, 4, 1])
-    found = (places[(ordered[:, 1:] != ordered[:, :-1]).all(1)] * digits).sum(1)
+    codes = (places[(ordered[:, 1:] != ordered[:, :-1]).all(1)] * digits).sum(1)
     orders = (torch.tensor(list(itertools.permutations(range(4)))) * digits).sum(1)
-    counts = torch.bincount(found, minlength=256)[orders]
+    counts = torch.bincount(codes, minlength=256)[orders]
     return tail_bound.frequencies("orders of four neighbours", counts, torch.full((24,), 1 / 24))
 
 
@@ -236,22 +236,22 @@ def judge_draws(randomness: RandomProperty, outputs: Iterator[Any]) -> Verdict:
     exponent = randomness.repeat_exponent(first)
     if same := _judge_second_draw(tensors(first), tensors(draws[1]), exponent):
         return same
-    made = [randomness.choices(output) for output in draws]
-    series = list(zip(*made, strict=True))
-    verdicts = [verdict, *(found for one, other in series for found in successive(one, other))]
+    streams = [randomness.choices(output) for output in draws]
+    series = list(zip(*streams, strict=True))
+    verdicts = [verdict, *(moved for one, other in series for moved in successive(one, other))]
     verdict = tail_bound.decided(verdicts)
-    size = max((each[0].chosen.numel() for each in series), default=0)
+    size = max((one.picked.numel() for one, _ in series), default=0)
     if verdict.outcome == "fail" or not size:
         return verdict
-    share = tail_bound.decided([share_of(together(each)) for each in series])
+    share = tail_bound.decided([share_of(together(pair)) for pair in series])
     doubtful = max(verdict.margin, share.margin) > _DOUBTFUL
-    wanted = min(_MOST_DRAWS, -(-(_DOUBTED if doubtful else _SMALL) // size))
-    if wanted < 2:
+    number = min(_MOST_DRAWS, -(-(_DOUBTED if doubtful else _SMALL) // size))
+    if number < 2:
         return tail_bound.decided([verdict, share])
-    made += [randomness.choices(next(outputs)) for _ in range(wanted - len(draws))]
-    pooled = tail_bound.decided([found for each in zip(*made, strict=True) for found in judged(together(each))])
+    streams += [randomness.choices(next(outputs)) for _ in range(number - len(draws))]
+    pooled = tail_bound.decided([test for draw in zip(*streams, strict=True) for test in judged(together(draw))])
     if pooled.outcome == "fail":
-        return replace(pooled, reason=f"{pooled.reason}, in {len(made)} draws, which are dimension 0")
+        return replace(pooled, reason=f"{pooled.reason}, in {len(streams)} draws, which are dimension 0")
     return tail_bound.decided([verdict, pooled])
 
 
@@ -260,7 +260,7 @@ def _judge_second_draw(output: list[Tensor], again: list[Tensor], exponent: floa
 
     Returns None where they differ in values only, or may well be the same.
     """
-    if [each.shape for each in output] != [each.shape for each in again]:
+    if [tensor.shape for tensor in output] != [tensor.shape for tensor in again]:
         return tail_bound.broken("a second call gives results of other shapes")
     if exponent <= tail_bound.LIMIT or not all(map(torch.equal, output, again)):
         return None

@@ -67,7 +67,7 @@ class BernoulliProperty(PassesNoGradient):
             for i in range(_BINS)
             if size[i]
         ]
-        verdicts += [found for made in self.choices(output) for found in judged(made)]
+        verdicts += [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
         return tail_bound.decided(verdicts)
 
     def choices(self, output: Any) -> Sequence[Choices]:
@@ -109,7 +109,7 @@ class MultinomialProperty(PassesNoGradient):
                 return tail_bound.held("draws without replacement: range, weights of 0 and repetitions are judged")
         shares = weights / weights.sum(-1, keepdim=True)
         verdicts = [*_category_shares(drawn, shares, self._slack), *_shares_of_drawn(drawn, shares, self._slack)]
-        return tail_bound.decided([*verdicts, *(found for made in self.choices(output) for found in judged(made))])
+        return tail_bound.decided([*verdicts, *(test for bits in self.choices(output) for test in judged(bits))])
 
     @property
     def _slack(self) -> float:
@@ -190,7 +190,7 @@ class PermutationProperty:
             return tail_bound.broken(f"not a permutation of the numbers below {self.n}")
         if self.n >= _NEVER_SORTED and bool((y == numbers).all()):
             return tail_bound.broken(f"all of {self.n} numbers are in their places")
-        verdicts = [found for made in self.choices(output) for found in judged(made)]
+        verdicts = [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
         return tail_bound.decided([tail_bound.held("a permutation"), *verdicts])
 
     def choices(self, output: Any) -> Sequence[Choices]:
@@ -205,12 +205,12 @@ class PermutationProperty:
             return []
         y, behind = tensors(output)[0].detach(), torch.arange(size - 1, 0, -1)
         spaced = y[: self.n // size * size].view(size, -1)[:, :groups].T
-        found = []
+        codes = []
         for group in (y[: groups * size].view(groups, size), spaced):
             smaller = (group[:, None, :] < group[:, :, None]).triu(1).sum(-1)[:, :-1]
             half = (behind + 1) // 2
-            found.append(choices(smaller < half, half / (behind + 1).double(), what="early"))
-        return found
+            codes.append(choices(smaller < half, half / (behind + 1).double(), what="early"))
+        return codes
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -239,7 +239,7 @@ class PoissonProperty(PassesNoGradient):
         impossible = int(((rates == 0) & (y != 0)).sum())
         if impossible:
             return tail_bound.broken(f"{impossible} elements of rate 0 are not 0", impossible=impossible)
-        verdicts = [found for made in self.choices(output) for found in judged(made)]
+        verdicts = [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
         y, rates = y[rates > 0], rates[rates > 0]
         if not len(y):
             return tail_bound.held("nothing was drawn")
@@ -301,7 +301,7 @@ class GumbelProperty:
             return tail_bound.held("no elements")
         drawn, shares, slack = self._drawn(output)
         verdicts = _category_shares(drawn, shares, slack)
-        return tail_bound.decided([*verdicts, *(found for made in self.choices(output) for found in judged(made))])
+        return tail_bound.decided([*verdicts, *(test for bits in self.choices(output) for test in judged(bits))])
 
     def choices(self, output: Any) -> Sequence[Choices]:
         """Return which rows have their largest entry in the lower half."""

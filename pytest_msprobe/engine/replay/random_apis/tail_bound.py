@@ -87,12 +87,12 @@ def shares(what: str, count: Tensor, n: Tensor, p: Tensor | float, slack: float)
     if not len(n):
         return held("no elements")
     p = p if isinstance(p, float) else p[used]
-    found, expected = count / n, torch.as_tensor(p, dtype=torch.float64)
-    nearest = torch.minimum(torch.maximum(found, (expected - slack).clamp(min=0.0)), (expected + slack).clamp(max=1.0))
-    exponents = n * (_relative_entropy(found, nearest) + _relative_entropy(1 - found, 1 - nearest))
+    shown, expected = count / n, torch.as_tensor(p, dtype=torch.float64)
+    nearest = torch.minimum(torch.maximum(shown, (expected - slack).clamp(min=0.0)), (expected + slack).clamp(max=1.0))
+    exponents = n * (_relative_entropy(shown, nearest) + _relative_entropy(1 - shown, 1 - nearest))
     at = int(exponents.argmax())
-    expected = expected.expand(found.shape)
-    return weighed(max(0.0, float(exponents[at]) - math.log(len(n))), what, float(found[at]), float(expected[at]))
+    expected = expected.expand(shown.shape)
+    return weighed(max(0.0, float(exponents[at]) - math.log(len(n))), what, float(shown[at]), float(expected[at]))
 
 
 def _relative_entropy(q: Tensor, p: Tensor) -> Tensor:
