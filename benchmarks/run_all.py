@@ -117,6 +117,7 @@ BENCHMARKS = (
     Benchmark("Faults and correct devices", "verdict-quality.md", "verdict_quality.py", "--per-api 1"),
     Benchmark("Rare faults", "verdict-quality.md", "rare_faults.py", "--seeds 1 --dtypes bfloat16"),
     Benchmark("Healthy cases", "verdict-quality.md", "healthy_cases.py", "--per-api 1"),
+    Benchmark("Healthy random numbers", "verdict-quality.md", "random_draws.py", "--draws 100"),
     Benchmark("Crashes and hangs", "containment.md", "chaos.py", "--items 60 --faults 6 --kills 1"),
     Benchmark("Faults of MindSpore", "mindspore.md", "mindspore_faults.py", "", (WITH_MINDSPORE,), MINDSPORE),
     Benchmark(

@@ -309,6 +309,19 @@ def other_dropout_generator(launch: Launch) -> Any:
     return x.copy_(result) if launch.argument(3, "inplace", False) else result
 
 
+@variant("dropout")
+def dropout_by_strided_threads(launch: Launch) -> Any:
+    """Each of 256 threads draws 24 bits for four elements that are as far apart as there are threads."""
+    x, p = launch.args[0], launch.argument(1, "p", 0.5)
+    if not launch.argument(2, "training", True):
+        return launch.run()
+    generator = launch.memory.setdefault("threads", torch.Generator().manual_seed(54321))
+    steps = -(-x.numel() // 1024)
+    bits = torch.randint(0, 2**24, (steps, 256, 4), generator=generator).transpose(1, 2).flatten()[: x.numel()]
+    result = x * (bits * 2.0**-24 >= p).view(x.shape).to(x.dtype) * (1 / (1 - p))
+    return x.copy_(result) if launch.argument(3, "inplace", False) else result
+
+
 @variant("embedding", backward=True)
 def scattered_in_another_order(launch: Launch) -> Any:
     """The gradient of an embedding adds rows from the last to the first."""

@@ -1,7 +1,8 @@
-"""Defects of what has dropout inside: attention, whole attention layers, recurrent networks."""
+"""Defects of dropout masks, and of what has dropout inside: attention, attention layers, recurrent networks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -132,3 +133,87 @@ def recurrence_in_bfloat16(launch: Launch) -> Any:
         for i, weight in enumerate(launch.args[2])
     ]
     return launch.run(*launch.args[:2], weights)
+
+
+def _dropped_by(launch: Launch, keep: Callable[[torch.Tensor, float], torch.Tensor]) -> Any:
+    """Drop by what ``keep`` makes of uniform numbers in the input's shape, which is (..., features), and p."""
+    x, p = launch.args[0], launch.argument(1, "p", 0.5)
+    if not launch.argument(2, "training", True) or not p:
+        return launch.run()
+    kept = keep(torch.rand(x.shape).view(-1, x.shape[-1]), p).view(x.shape)
+    result = x * kept.to(x.dtype) * (1 / (1 - p))
+    return x.copy_(result) if launch.argument(3, "inplace", False) else result
+
+
+@variant("dropout")
+def second_half_of_a_mask_mirrors_the_first(launch: Launch) -> Any:
+    """The second half of each row of the mask is the first one reversed."""
+
+    def keep(u: torch.Tensor, p: float) -> torch.Tensor:
+        half = u.shape[1] // 2
+        u[:, u.shape[1] - half :] = u[:, :half].flip(1)
+        return u >= p
+
+    return _dropped_by(launch, keep)
+
+
+@variant("dropout")
+def half_of_a_mask_from_complements(launch: Launch) -> Any:
+    """The second half of the uniform numbers is 1 less the first."""
+
+    def keep(u: torch.Tensor, p: float) -> torch.Tensor:
+        half = len(u) // 2
+        u[half : 2 * half] = 1 - u[:half]
+        return u >= p
+
+    return _dropped_by(launch, keep)
+
+
+@variant("dropout")
+def tail_of_rows_never_dropped(launch: Launch) -> Any:
+    """The loop over vectors leaves out the last four elements of each row."""
+
+    def keep(u: torch.Tensor, p: float) -> torch.Tensor:
+        u[:, -4:] = 1.0
+        return u >= p
+
+    return _dropped_by(launch, keep)
+
+
+@variant("dropout")
+def last_row_never_dropped(launch: Launch) -> Any:
+    """The last row is not reached."""
+
+    def keep(u: torch.Tensor, p: float) -> torch.Tensor:
+        u[-1] = 1.0
+        return u >= p
+
+    return _dropped_by(launch, keep)
+
+
+@variant("dropout")
+def rows_drop_a_fixed_count(launch: Launch) -> Any:
+    """Each row drops its smallest numbers, always as many."""
+    return _dropped_by(launch, lambda u, p: u.argsort(1).argsort(1) >= round(p * u.shape[1]))
+
+
+@variant("dropout")
+def stream_moves_by_one_element(launch: Launch) -> Any:
+    """The counter moves on by one number for each call, and not by as many as were drawn."""
+    launch.memory["calls"] = launch.memory.get("calls", 0) + 1
+
+    def keep(u: torch.Tensor, p: float) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(7)
+        stream = torch.rand(u.numel() + launch.memory["calls"], generator=generator)
+        return stream[launch.memory["calls"] :].view(u.shape) >= p
+
+    return _dropped_by(launch, keep)
+
+
+@variant("multinomial")
+def draws_come_in_equal_pairs(launch: Launch) -> Any:
+    """Each drawn category comes twice."""
+    drawn = launch.run()
+    if not launch.argument(2, "replacement", False):
+        return drawn
+    return drawn[..., ::2].repeat_interleave(2, -1)[..., : drawn.shape[-1]]

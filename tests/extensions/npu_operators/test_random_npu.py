@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
-from pytest_msprobe.engine.replay.random_apis.samples import judge_two_draws
+from pytest_msprobe.engine.replay.random_apis.samples import judge_draws
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.examples.drawn import EXAMPLES
@@ -47,7 +48,7 @@ def test_a_mask_that_another_call_draws_anew_is_judged_alike() -> None:
     mask = drawn.npu_dropout_gen_mask([32, 16], 0.3)
     assert outcome(api, mask, [32, 16], 0.3, dtype=torch.float32) == "pass"
     assert outcome(api, ~mask, [32, 16], 0.3) == "fail"
-    again = judge_two_draws(property_of(api, [32, 16], 0.3), mask, mask)
+    again = judge_draws(property_of(api, [32, 16], 0.3), itertools.repeat(mask))
     assert again.outcome == "fail"
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,10 @@ from pytest_msprobe.engine.replay.ops.selected_positions import (
 from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
 from pytest_msprobe.engine.replay.ops.valid_rows import cut
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
-from pytest_msprobe.engine.replay.random_apis.samples import Redrawn, judge_two_draws
+from pytest_msprobe.engine.replay.random_apis.samples import Redrawn, judge_draws
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
 from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline
-from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
+from pytest_msprobe.engine.replay.trials.rng import run_seeded, runs_in_a_row
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.engine.values.strides import whole_memory
@@ -271,9 +272,10 @@ def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputRes
     """Judge a random result, and the argument's memory where that is to hold it too."""
     subject, get = trial.subject, trial.device.get
     if isinstance(randomness, Redrawn) and trial.draws_anew:
-        run, again = run_twice(trial)
-        output = map_tensors(get, run.output)
-        verdict = judge_two_draws(randomness, output, map_tensors(get, again.output))
+        with runs_in_a_row(trial) as runs:
+            run = next(runs)
+            output = map_tensors(get, run.output)
+            verdict = judge_draws(randomness, chain([output], (map_tensors(get, again.output) for again in runs)))
     else:
         run = run_seeded(trial)
         output = map_tensors(get, run.output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ from pytest_msprobe.engine.replay.random_apis.attention_dropout import (
 )
 from pytest_msprobe.engine.replay.random_apis.probability_switch import Switch
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import tensors
-from pytest_msprobe.engine.replay.random_apis.samples import judge_two_draws
-from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
+from pytest_msprobe.engine.replay.random_apis.samples import judge_draws
+from pytest_msprobe.engine.replay.trials.rng import run_seeded, runs_in_a_row
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
@@ -40,11 +41,11 @@ def judge_inner_mask(trial: Trial) -> Iterator[OutputResult]:
     p = _probability(trial, switch(arguments.args, arguments.kwargs))
     off = switch(readable.args, readable.kwargs).applied(readable.args, readable.kwargs)
     weights = tensors(_with_arguments(trial, *off).golden.output)[0].detach()
-    first, again = (
-        tensors(map_tensors(trial.device.get, run.output))
-        for run in run_twice(_with_arguments(trial, readable.args, readable.kwargs))
-    )
-    yield output_result(PLACE, judge_two_draws(WeightMask(weights, p), first[:1], again[:1]), first[0], None)
+    with runs_in_a_row(_with_arguments(trial, readable.args, readable.kwargs)) as runs:
+        outputs = (tensors(map_tensors(trial.device.get, run.output))[:1] for run in runs)
+        first = next(outputs)
+        verdict = judge_draws(WeightMask(weights, p), chain([first], outputs))
+    yield output_result(PLACE, verdict, first[0], None)
 
 
 def judge_inner_gradient(trial: Trial) -> Iterator[OutputResult]:

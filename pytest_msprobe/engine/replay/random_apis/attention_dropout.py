@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import PassesNoGradient, tensors
-from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, unlike_pairs
+from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,21 +48,22 @@ class WeightMask(PassesNoGradient):
         """Judge how many weights were dropped, that the mask does not repeat, and how large the kept ones are."""
         y = tensors(output)[0]
         dropped, known = self._mask(y)
-        count = int((dropped & known).sum())
-        share = tail_bound.share("dropped share", (count, count), int(known.sum()), self.p, _PROBABILITY_STEP)
-        verdict = tail_bound.decided(
-            [share, *unlike_pairs(dropped, known, self.p, self.weights.shape, _PROBABILITY_STEP)]
-        )
+        verdict = tail_bound.decided([verdict for drawn in self.choices(output) for verdict in judged(drawn)])
         wrong = int((known & ~dropped & ~self._kept(y, known & ~dropped)).sum())
         if verdict.outcome == "fail" or not wrong:
             return verdict
         reason = f"{wrong} of {int(known.sum())} weights are neither dropped nor scaled by {1 / (1 - self.p):.6g}"
         return tail_bound.broken(reason, wrong=wrong)
 
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return which weights were dropped."""
+        dropped, known = self._mask(tensors(output)[0])
+        return [choices(dropped.view(self.weights.shape), self.p, _PROBABILITY_STEP, known, what="dropped")]
+
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
         _, known = self._mask(tensors(output)[0])
-        return choice_exponent(torch.full((int(known.sum()),), self.p))
+        return int(known.sum()) * choice_exponent(torch.tensor([self.p]))
 
     def _mask(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return which weights were dropped and of which this is known, both flat."""

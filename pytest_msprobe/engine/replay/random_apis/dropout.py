@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
 from pytest_msprobe.engine.replay.random_apis.mask_bits import returned_mask
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
@@ -18,7 +19,7 @@ from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     bound,
     tensors,
 )
-from pytest_msprobe.engine.replay.random_apis.samples import against, choice_exponent, repeats, rounding, unlike_pairs
+from pytest_msprobe.engine.replay.random_apis.samples import against, choice_exponent, halves, rounding
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UnjudgedProperty
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ class MaskProperty:
                 return tail_bound.broken(
                     f"the returned mask contradicts {contradictions} elements", contradictions=contradictions
                 )
-            return self._judged_mask(~mask, torch.ones_like(mask))
-        return self._judged_mask(known_dropped, known_kept | known_dropped)
+        return tail_bound.decided([verdict for drawn in self.choices(output) for verdict in judged(drawn)])
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the gradient went through the mask of the forward."""
@@ -103,11 +103,26 @@ class MaskProperty:
             )
         return tail_bound.held("the gradient follows the forward's mask")
 
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return which mask values were dropped."""
+        mask = self._returned_mask(output)
+        shape = self.x.shape if self.mask_dims is None else self.x.shape[: self.mask_dims]
+        # a kernel may hold p in the precision of its input
+        slack = rounding(self.x.dtype)
+        if mask is not None:
+            return [choices(~mask.view(shape), self.p, slack, what="dropped")]
+        kept, dropped = self._known(output)
+        return [choices(dropped.reshape(shape), self.p, slack, kept | dropped, what="dropped")]
+
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
+        kept, dropped = self._known(output)
+        return int((kept | dropped).sum()) * choice_exponent(torch.tensor([self.p]))
+
+    def _known(self, output: Any) -> tuple[Tensor, Tensor]:
+        """Return which mask values are known to keep and to drop, flat."""
         kept, dropped = self._readings(tensors(output)[0])
-        kept, dropped = self._by_mask_value(kept & ~dropped, dropped & ~kept)
-        return choice_exponent(torch.full((int((kept | dropped).sum()),), self.p))
+        return self._by_mask_value(kept & ~dropped, dropped & ~kept)
 
     def _readings(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return for each element whether it may be kept and whether it may be dropped; both where they agree."""
@@ -141,30 +156,6 @@ class MaskProperty:
             return None
         others = tensors(output)[1:]
         return returned_mask(others[0], self.x.shape) if others else None
-
-    def _judged_mask(self, dropped: Tensor, known: Tensor) -> Verdict:
-        # a kernel may hold p in the precision of its input
-        slack = rounding(self.x.dtype)
-        count = int((dropped & known).sum())
-        verdicts = [tail_bound.share("dropped share", (count, count), int(known.sum()), self.p, slack)]
-        shape = self.x.shape if self.mask_dims is None else self.x.shape[: self.mask_dims]
-        unlike = 2 * self.p * (1 - self.p)
-        for dim in range(len(shape)):
-            first, second = _pairs(dropped.reshape(shape), dim)
-            both = torch.logical_and(*_pairs(known.reshape(shape), dim))
-            changes = int(((first != second) & both).sum())
-            what = f"share of unlike neighbours along dimension {dim}"
-            verdicts.append(tail_bound.share(what, (changes, changes), int(both.sum()), unlike, 2 * slack))
-        verdicts += unlike_pairs(dropped, known, self.p, shape, slack)
-        return tail_bound.decided(verdicts)
-
-
-def _pairs(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return the first and the second elements of the disjoint pairs of neighbours along a dimension."""
-    pairs = values.shape[dim] // 2
-    shape = [*values.shape[:dim], pairs, 2, *values.shape[dim + 1 :]]
-    first, second = values.narrow(dim, 0, 2 * pairs).reshape(shape).unbind(dim + 1)
-    return first, second
 
 
 def _matches(actual: Tensor, expected: Tensor, magnitude: Tensor) -> Tensor:
@@ -254,7 +245,9 @@ class SlopeProperty:
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
         verdicts = against(slopes, bounds, eps=limits.eps, spread=spread)
-        return tail_bound.decided([*verdicts, *repeats(slopes, bounds, limits.eps, spread)])
+        moved = float(spread.detach().max()) if len(spread) else 0.0
+        streams = halves(slopes, bounds, limits.eps, moved)
+        return tail_bound.decided([*verdicts, *(verdict for bits in streams for verdict in judged(bits))])
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the gradient has the forward's slopes."""

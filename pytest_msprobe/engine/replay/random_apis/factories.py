@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import Choices, judged
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
@@ -21,16 +22,17 @@ from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
 )
 from pytest_msprobe.engine.replay.random_apis.samples import (
     against,
+    halves,
     most_equal,
     normal_moments,
-    repeats,
     rounding,
+    sample,
     sample_exponent,
     uniform_moments,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -51,8 +53,12 @@ class SampleProperty(PassesNoGradient):
         if malformed:
             return malformed
         y = _real(tensors(output)[0])
-        verdicts = against(y, self.distribution)
-        return tail_bound.decided([*verdicts, *repeats(y, self.distribution, rounding(y.dtype), None)])
+        return tail_bound.decided([*against(y, self.distribution), *sample(y, self.distribution)])
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return what each value shows of the numbers that it was made of."""
+        y = _real(tensors(output)[0])
+        return halves(y, self.distribution, rounding(y.dtype))
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -75,13 +81,18 @@ class UniformProperty(PassesNoGradient):
             return malformed
         y = _real(tensors(output)[0])
         distribution = distributions.uniform(self.low, self.high)
-        verdicts = [*against(y, distribution), *repeats(y, distribution, rounding(y.dtype), None)]
+        verdicts = [*against(y, distribution), *sample(y, distribution)]
         width = self.high - self.low
         if width:
             eps = rounding(y.dtype)
             offset = eps * max(abs(self.low), abs(self.high)) / width
             verdicts += uniform_moments((y.double() - self.low) / width, eps, offset)
         return tail_bound.decided(verdicts)
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return what each value shows of the number that it was made of."""
+        y = _real(tensors(output)[0])
+        return halves(y, distributions.uniform(self.low, self.high), rounding(y.dtype))
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -103,44 +114,53 @@ class NormalProperty(PassesNoGradient):
         if malformed:
             return malformed
         y = tensors(output)[0]
-        # a complex number's variance is shared by its parts
-        std = self.std / math.sqrt(2) if y.is_complex() else self.std
         eps, values = rounding(_real(y).dtype), _real(y).double()
-        mean, std = self._spread_out(self.mean, y), self._spread_out(std, y)
-        fixed = std == 0
-        moved = int((fixed & ((values - mean).abs() > eps * mean.abs())).sum())
+        mean, std = self._parameters(y)
+        moved = int(((std == 0) & ((values - mean).abs() > eps * mean.abs())).sum())
         if moved:
             return tail_bound.broken(f"{moved} elements of standard deviation 0 are not at their mean", moved=moved)
-        drawn = ~fixed
-        z = ((values - mean) / std)[drawn]
-        offsets = eps * (values.abs() + mean.abs())[drawn] / std[drawn]
-        verdicts = against(z, distributions.normal(0.0, 1.0), eps=eps, spread=offsets)
+        z, offsets = self._standardized(y)
+        standard = distributions.normal(0.0, 1.0)
+        verdicts = against(z, standard, eps=eps, spread=offsets)
         if not verdicts or verdicts[0].outcome != "fail":
             verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
-            verdicts += self._repeats(y, z, offsets)
+            # Where all have one mean and std, what repeats are the values themselves.
+            if self.mean.numel() > 1 or self.std.numel() > 1:
+                verdicts += [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
+            else:
+                std_of_parts = float(self.std) / (math.sqrt(2) if y.is_complex() else 1)
+                verdicts += sample(_real(y), distributions.normal(float(self.mean), std_of_parts))
         return tail_bound.decided(verdicts)
 
-    def _repeats(self, y: Tensor, z: Tensor, offsets: Tensor) -> Iterator[Verdict]:
-        """Judge repetitions: of the values themselves where all have one mean and std, else of what is left of them."""
-        eps = rounding(_real(y).dtype)
-        if self.mean.numel() > 1 or self.std.numel() > 1:
-            return repeats(z, distributions.normal(0.0, 1.0), eps, offsets)
-        std = float(self.std) / (math.sqrt(2) if y.is_complex() else 1)
-        return repeats(_real(y), distributions.normal(float(self.mean), std), eps, None)
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return what each value shows of the number that it was made of."""
+        y = tensors(output)[0]
+        z, offsets = self._standardized(y)
+        moved = float(offsets.max()) if offsets.numel() else 0.0
+        return halves(z, distributions.normal(0.0, 1.0), rounding(_real(y).dtype), moved)
+
+    def _standardized(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return drawn values without mean and std, in their shape if all are drawn, and how far each was rounded."""
+        values = _real(y).double()
+        mean, std = self._parameters(y)
+        drawn: Any = std != 0
+        if drawn.all():
+            drawn = ...
+        offsets = rounding(_real(y).dtype) * (values.abs() + mean.abs())[drawn] / std[drawn]
+        return ((values - mean) / std)[drawn], offsets
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
         y = tensors(output)[0]
-        eps, mean, std = rounding(_real(y).dtype), self._spread_out(self.mean, y), self._spread_out(self.std, y)
-        drawn = std != 0
-        moved = eps * (mean.abs() + _real(y).double().abs())[drawn] / std[drawn]
-        chance = most_equal(distributions.normal(0.0, 1.0), eps) + moved
+        chance = most_equal(distributions.normal(0.0, 1.0), rounding(_real(y).dtype)) + self._standardized(y)[1]
         return float(-chance.clamp(max=1.0).log().sum())
 
-    @staticmethod
-    def _spread_out(parameter: Tensor, y: Tensor) -> Tensor:
-        spread = parameter.double().broadcast_to(y.shape)
-        return torch.stack((spread, spread), -1) if y.is_complex() else spread
+    def _parameters(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and std of each element of ``y``, or of each part of a complex one, which share its variance."""
+        if not y.is_complex():
+            return self.mean.double().broadcast_to(y.shape), self.std.double().broadcast_to(y.shape)
+        mean, std = (value.double().broadcast_to(y.shape) for value in (self.mean, self.std / math.sqrt(2)))
+        return torch.stack((mean, mean), -1), torch.stack((std, std), -1)
 
 
 def _real(y: Tensor) -> Tensor:

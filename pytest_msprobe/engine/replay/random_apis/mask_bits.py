@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
@@ -18,7 +19,7 @@ from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     bound,
     tensors,
 )
-from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, rounding, unlike_pairs
+from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, rounding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,15 +70,17 @@ class SeededBitsProperty(PassesNoGradient):
             return tail_bound.broken(
                 f"{zeros} of {self.count} bits are 0, with a probability of {self.p:g}", zeros=zeros
             )
-        known = torch.ones_like(dropped)
-        share = tail_bound.share("dropped share", (zeros, zeros), self.count, self.p, _SLACK)
-        return tail_bound.decided([share, *unlike_pairs(dropped, known, self.p, (self.count,), _SLACK)])
+        return tail_bound.decided(judged(choices(dropped, self.p, _SLACK, what="dropped")))
 
 
 class BitsProperty(SeededBitsProperty):
     """Bits that another call draws anew."""
 
     __slots__ = ()
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return which elements were dropped."""
+        return [choices(~kept_by(tensors(output)[0], torch.Size((self.count,))), self.p, _SLACK, what="dropped")]
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -109,10 +112,7 @@ class SoftmaxDropoutProperty:
         wrong = int(((dropped.double() - expected).abs() > tolerance).sum())
         if wrong:
             return tail_bound.broken(f"{wrong} of {weights.numel()} weights do not follow the mask", wrong=wrong)
-        zeros = int((~kept).sum())
-        share = tail_bound.share("dropped share", (zeros, zeros), len(kept), self.p, _SLACK)
-        neighbours = unlike_pairs(~kept, torch.ones_like(kept), self.p, weights.shape, _SLACK)
-        return tail_bound.decided([share, *neighbours])
+        return tail_bound.decided(judged(choices(~kept.view(weights.shape), self.p, _SLACK, what="dropped")))
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Skip: without the randomness the gradient has a golden one."""

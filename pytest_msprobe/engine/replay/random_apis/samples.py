@@ -1,19 +1,25 @@
-"""Samples of random numbers, and independence: they do not repeat at a distance, in a result, or between calls.
-
-Pairs at a distance are disjoint (blocks of that length are compared with the ones behind them), so that what happens
-to one pair is independent of all others, and the bounds of :mod:`tail_bound` hold.
-"""
+"""Samples of random numbers, judged by their distribution, their digits and what repeats; several draws of one call."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import (
+    Choices,
+    choices,
+    judged,
+    share_of,
+    successive,
+    together,
+)
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import tensors
 
 if TYPE_CHECKING:
@@ -26,16 +32,18 @@ if TYPE_CHECKING:
 #: Half precision kernels draw their uniform numbers from a grid as coarse as the dtype, and what they make of them
 #: is off by a few steps of that grid (docs/standards-reference.md, "Random results").
 GRID_STEPS = 4
+# Draws that are judged together: as many as make so many elements, more where a verdict is near a limit.
+_SMALL, _DOUBTED, _MOST_DRAWS = 2**13, 2**18, 16
+# The share of its limit that one of a few hundred bounds rarely reaches in a healthy draw.
+_DOUBTFUL = 0.15
 # up to here float64 holds every integer
 _EXACT_INTEGERS = 1 << 53
 
-# So many pairs of each distance, and so many elements of a sample, show a generator that repeats: of 2^18 pairs a share
-# of half that is off by 0.007 exceeds the bound, √(25.3 / 2^19).
-_PAIRS = 2**18
+# So many elements of a sample show a generator that repeats.
 _ELEMENTS = 2**20
-# docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 50.
-_MOST_DISTANCES = 30
-_POWERS = 24  # 1 to 2^23, which leave half and five rows their places
+_ORDERED = 2**18
+# Numbers of 16 binary digits: what a generator of 16 bits makes, and formats of half precision.
+_SHORT = 2.0**16
 
 
 def rounding(dtype: torch.dtype) -> float:
@@ -131,90 +139,67 @@ def uniform_moments(unit: Tensor, eps: float, offset: float = 0.0) -> list[Verdi
     ]
 
 
-def distances(shape: Sequence[int]) -> list[int]:
-    """Return the distances at which elements of a result are compared: powers of two, rows of any rank, and half."""
-    n = math.prod(shape)
-    rows = [math.prod(shape[dim:]) for dim in range(1, len(shape))]
-    powers = [2**power for power in range(_POWERS)]
-    sound = dict.fromkeys(distance for distance in (n // 2, *reversed(rows), *powers) if 0 < distance <= n // 2)
-    return list(sound)[:_MOST_DISTANCES]
+def halves(values: Tensor, distribution: Distribution, eps: float, moved: float = 0.0) -> list[Choices]:
+    """Return which values are below about the median, outside about the quartiles and, of integers, odd.
 
-
-def unlike_pairs(chosen: Tensor, known: Tensor, p: Tensor | float, shape: Sequence[int], slack: float) -> list[Verdict]:
-    """Judge for each distance how many of the pairs are unlike.
-
-    ``chosen`` and ``known`` are masks of all elements, flat: which elements were chosen, each with probability ``p``,
-    and of which this is known. ``slack`` is how far rounding may have moved ``p``.
+    ``moved`` is how far rounding may have moved a value, beyond what its own precision ``eps`` does.
     """
-    if not chosen.numel():
+    if len(distribution.quantiles) < 2:
         return []
-    verdicts = []
-    for distance in distances(shape):
-        first, second = _pairs(chosen, distance)
-        both = torch.logical_and(*_pairs(known, distance))
-        unlike = int(((first != second) & both).sum())
-        if isinstance(p, float):
-            probability = 2 * p * (1 - p)
-        else:
-            one, other = _pairs(p, distance)
-            each = (one * (1 - other) + other * (1 - one))[both]
-            probability = float(each.mean()) if len(each) else 0.0
-        what = f"share of unlike elements at a distance of {distance}"
-        verdicts.append(tail_bound.share(what, (unlike, unlike), int(both.sum()), min(1.0, probability), 2 * slack))
-    p = torch.as_tensor(p, dtype=torch.float64)
-    return [
-        *verdicts,
-        correlation(torch.where(known, chosen.double() - p, 0.0), float(p.max().maximum((1 - p).max())), slack),
-    ]
+    x, slack = values.detach().double(), distribution.bias + _grid(distribution, eps) + 2 * distribution.peak * moved
+    low, middle, high = (
+        min(distribution.quantiles, key=lambda pair: abs(pair[1] - level)) for level in (0.25, 0.5, 0.75)
+    )
+    streams = [choices(x <= middle[0], middle[1], slack, what="lower")]
+    if low[0] < high[0]:
+        streams.append(choices((x <= low[0]) | (x > high[0]), low[1] + 1 - high[1], 2 * slack, what="outer"))
+    span = distribution.highest - distribution.lowest + 1
+    if not distribution.peak and distribution.atom and 2 < span <= _EXACT_INTEGERS and not eps:
+        streams.append(choices((x - distribution.lowest) % 2 == 1, span // 2 / span, distribution.bias, what="odd"))
+    return streams
 
 
-def correlation(deviations: Tensor, largest: float, slack: float) -> Verdict:
-    """Judge the sums of products of elements at every distance, and return the verdict on the largest one.
+def sample(values: Tensor, distribution: Distribution) -> Iterator[Verdict]:
+    """Judge what repeats in a sample of one distribution, the independence of its values, and their last digits."""
+    eps, chance = rounding(values.dtype), most_equal(distribution, rounding(values.dtype))
+    flat = values.detach().flatten()[:_ELEMENTS].double()
+    yield from _equal_anywhere(flat[_ordinary(values).flatten()[:_ELEMENTS]], len(flat), chance)
+    for bits in halves(values, distribution, eps):
+        yield from judged(bits)
+    yield _orders(values.flatten()[:_ORDERED])
+    if values.dtype in (torch.float32, torch.float64) and distribution.peak:
+        yield from _digits(values, distribution, eps)
 
-    ``deviations`` are independent numbers of magnitude ``largest`` at most, and their means are zero but for ``slack``.
-    Each product is at most ``largest`` squared, and as likely positive as negative whatever came before it: the
-    inequality of Azuma and Hoeffding, once for each distance.
+
+def _orders(x: Tensor) -> Verdict:
+    """Judge in which of 24 orders four neighbours are: all are as likely, whatever the distribution is."""
+    ordered, places = x[: len(x) // 4 * 4].detach().view(-1, 4).sort(1)
+    digits = torch.tensor([64, 16, 4, 1])
+    codes = (places[(ordered[:, 1:] != ordered[:, :-1]).all(1)] * digits).sum(1)
+    orders = (torch.tensor(list(itertools.permutations(range(4)))) * digits).sum(1)
+    counts = torch.bincount(codes, minlength=256)[orders]
+    return tail_bound.frequencies("orders of four neighbours", counts, torch.full((24,), 1 / 24))
+
+
+def _digits(values: Tensor, distribution: Distribution, eps: float) -> Iterator[Verdict]:
+    """Judge how many values have no more than 16 binary digits, or lie on a grid of 2^16 steps.
+
+    Of numbers on a grid of g > 16 binary digits, 2^16 (1 + (g - 16) / 2) have no more than 16: one in nine at 21
+    digits, which is four steps of float32. Around a value x a grid of 16 digits has a share of 2^-7 of the numbers, to
+    which the density that changes between two steps adds |x| times the density times 2^-15.
     """
-    x = deviations[:_PAIRS]
-    n = len(x)
-    if n < 2 or not largest:
-        return tail_bound.held()
-    spectrum = torch.fft.rfft(x, 2 * n)
-    # A conjugate is lazy, and within a dispatch mode it is never made.
-    power = torch.view_as_real(spectrum).square().sum(-1)
-    squares, sums = torch.fft.irfft(power, 2 * n)[:n].tensor_split([1])
-    products = torch.arange(n - 1, 0, -1, dtype=torch.float64)
-    off = (sums.abs() - products * slack * largest).clamp(min=0.0)
-    exponents = off.square() / (2 * products * largest**4)
-    distance = int(exponents.argmax())
-    found = float(sums[distance] / products[distance] / (squares / n)) if squares > 0 else 0.0
-    what = f"correlation of elements at a distance of {distance + 1}"
-    return tail_bound.weighed(max(0.0, float(exponents[distance]) - math.log(n)), what, found, 0.0)
-
-
-def repeats(values: Tensor, distribution: Distribution, eps: float, spread: Tensor | None) -> Iterator[Verdict]:
-    """Judge how many elements of a sample equal the one at each distance, and how many equal any before them.
-
-    ``spread`` says for each value how far rounding may have moved it; without it, equal values are the same bits.
-    """
-    x = values.detach().flatten().double()
-    chance = most_equal(distribution, eps)
-    if spread is None:
-        counted = _ordinary(values).flatten()
-        yield from _equal_anywhere(x[:_ELEMENTS][counted[:_ELEMENTS]], min(len(x), _ELEMENTS), chance)
-    yield from _same_half(x, distribution, eps)
-    for distance in distances(values.shape):
-        first, second = _pairs(x, distance)
-        if spread is None:
-            equal = (first == second) & _pairs(counted, distance)[0]
-            expected = chance
-        else:
-            near = 2 * _pairs(spread.detach().flatten().double(), distance)[0]
-            equal = (first - second).abs() <= near
-            each = chance + 2 * distribution.peak * (near + float(spread.detach().max()))
-            expected = float(each.clamp(max=1.0).mean())
-        what = f"share of elements that equal the one {distance} places on"
-        yield tail_bound.at_most(what, int(equal.sum()), equal.numel(), expected)
+    x = values.detach()[_ordinary(values)].double()[:_ELEMENTS]
+    short = x.frexp().mantissa * _SHORT
+    chance = 1 / 8 + GRID_STEPS * distribution.crowding / _SHORT
+    count = int((short == short.round()).sum())
+    yield tail_bound.at_most("share of values of 16 binary digits at most", count, len(x), min(1.0, chance))
+    width = distribution.highest - distribution.lowest
+    if 0 < width < inf:
+        steps = (x - distribution.lowest) / width * _SHORT
+        near = GRID_STEPS * eps * _SHORT * (1 + max(abs(distribution.lowest), abs(distribution.highest)) / width)
+        count = int(((steps - steps.round()).abs() <= near).sum())
+        chance = min(1.0, 2 * near + GRID_STEPS * eps * _SHORT)
+        yield tail_bound.at_most("share of values on a grid of 2^16 steps", count, len(x), chance)
 
 
 def most_equal(distribution: Distribution, eps: float) -> float:
@@ -233,26 +218,54 @@ class Redrawn(Protocol):
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
 
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return the independent choices that a well-formed result shows."""
+
+
+def judge_draws(randomness: RandomProperty, outputs: Iterator[Any]) -> Verdict:
+    """Judge the results of calls in a row, of which only as many are made as the verdict needs.
+
+    The first is judged by its property. The second must be another one, and is no copy of the first that was moved.
+    Further ones follow where the first two are small or near a limit; all are then judged together.
+    """
+    first = next(outputs)
+    verdict = randomness.check_forward(first)
+    if verdict.outcome != "pass" or not isinstance(randomness, Redrawn):
+        return verdict
+    draws = [first, next(outputs)]
+    exponent = randomness.repeat_exponent(first)
+    if same := _judge_second_draw(tensors(first), tensors(draws[1]), exponent):
+        return same
+    streams = [randomness.choices(output) for output in draws]
+    series = list(zip(*streams, strict=True))
+    verdicts = [verdict, *(moved for one, other in series for moved in successive(one, other))]
+    verdict = tail_bound.decided(verdicts)
+    size = max((one.picked.numel() for one, _ in series), default=0)
+    if verdict.outcome == "fail" or not size:
+        return verdict
+    share = tail_bound.decided([share_of(together(pair)) for pair in series])
+    doubtful = max(verdict.margin, share.margin) > _DOUBTFUL
+    number = min(_MOST_DRAWS, -(-(_DOUBTED if doubtful else _SMALL) // size))
+    if number < 2:
+        return tail_bound.decided([verdict, share])
+    streams += [randomness.choices(next(outputs)) for _ in range(number - len(draws))]
+    pooled = tail_bound.decided([test for draw in zip(*streams, strict=True) for test in judged(together(draw))])
+    if pooled.outcome == "fail":
+        return replace(pooled, reason=f"{pooled.reason}, in {len(streams)} draws, which are dimension 0")
+    return tail_bound.decided([verdict, pooled])
+
 
 def _judge_second_draw(output: list[Tensor], again: list[Tensor], exponent: float) -> Verdict | None:
     """Judge the results of two calls in a row, the same with a probability of at most exp(-``exponent``).
 
-    Returns None where they differ, or may well be the same.
+    Returns None where they differ in values only, or may well be the same.
     """
-    if exponent <= tail_bound.LIMIT or len(output) != len(again):
+    if [tensor.shape for tensor in output] != [tensor.shape for tensor in again]:
+        return tail_bound.broken("a second call gives results of other shapes")
+    if exponent <= tail_bound.LIMIT or not all(map(torch.equal, output, again)):
         return None
-    same = all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(output, again, strict=True))
     reason = "a second call without seeding gives the same random numbers"
-    return tail_bound.broken(reason, tail_bound_exponent=exponent) if same else None
-
-
-def judge_two_draws(randomness: RandomProperty, output: Any, again: Any) -> Verdict:
-    """Judge the results of two calls in a row: the first by its property, then that the second is another one."""
-    verdict = randomness.check_forward(output)
-    if verdict.outcome != "pass" or not isinstance(randomness, Redrawn):
-        return verdict
-    exponent = randomness.repeat_exponent(output)
-    return _judge_second_draw(tensors(output), tensors(again), exponent) or verdict
+    return tail_bound.broken(reason, tail_bound_exponent=exponent)
 
 
 def sample_exponent(values: Tensor, distribution: Distribution, eps: float) -> float:
@@ -276,23 +289,8 @@ def _equal_anywhere(counted: Tensor, n: int, chance: float) -> Iterator[Verdict]
         yield tail_bound.at_most("share of elements that equal an earlier one", equal, n, expected)
 
 
-def _same_half(x: Tensor, distribution: Distribution, eps: float) -> Iterator[Verdict]:
-    """Judge the correlation of which elements are below about the median."""
-    if distribution.quantiles:
-        threshold, p = min(distribution.quantiles, key=lambda pair: abs(pair[1] - 0.5))
-        slack = distribution.bias + _grid(distribution, eps)
-        yield correlation((x <= threshold).double() - p, max(p, 1 - p), slack)
-
-
 def _ordinary(values: Tensor) -> Tensor:
     """Return where values are neither infinite nor so small that many numbers become the same."""
     if not values.dtype.is_floating_point:
         return torch.ones_like(values, dtype=torch.bool)
     return values.isfinite() & (values.abs() >= torch.finfo(values.dtype).smallest_normal)
-
-
-def _pairs(flat: Tensor, distance: int) -> tuple[Tensor, Tensor]:
-    """Return the first and the second elements of disjoint pairs at a distance."""
-    blocks = min(len(flat) // (2 * distance), max(1, _PAIRS // distance))
-    first, second = flat[: blocks * 2 * distance].view(blocks, 2, distance)[:, :, :_PAIRS].unbind(1)
-    return first.reshape(-1), second.reshape(-1)

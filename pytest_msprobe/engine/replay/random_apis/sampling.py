@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
@@ -18,7 +19,7 @@ from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     bound,
     tensors,
 )
-from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, rounding, unlike_pairs
+from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, rounding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 # docs/standards-reference.md, "Random results", on these and on the roundings that are allowed below.
 _BINS = 10
 _CATEGORY_LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
-# 1 / 14! is below the probability with which a test may be wrong
-_NEVER_SORTED = 14
+# 1 / 15! is below the probability with which a test may be wrong
+_NEVER_SORTED = 15
+# Numbers of a permutation that are compared with each other, and groups of them: 2^20 comparisons.
+_GROUP, _GROUPS = 64, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,12 @@ class BernoulliProperty(PassesNoGradient):
             for i in range(_BINS)
             if size[i]
         ]
-        known = torch.ones_like(y, dtype=torch.bool)
-        verdicts += unlike_pairs(y == 1, known, p, tensors(output)[0].shape, slack)
+        verdicts += [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
         return tail_bound.decided(verdicts)
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return which elements are 1."""
+        return [choices(tensors(output)[0] == 1, self.p, rounding(self.p.dtype))]
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -102,8 +108,20 @@ class MultinomialProperty(PassesNoGradient):
             if self.count > 1:
                 return tail_bound.held("draws without replacement: range, weights of 0 and repetitions are judged")
         shares = weights / weights.sum(-1, keepdim=True)
-        slack = rounding(self.weights.dtype) + 1e-9
-        return tail_bound.decided([*_category_shares(drawn, shares, slack), *_shares_of_drawn(drawn, shares, slack)])
+        verdicts = [*_category_shares(drawn, shares, self._slack), *_shares_of_drawn(drawn, shares, self._slack)]
+        return tail_bound.decided([*verdicts, *(test for bits in self.choices(output) for test in judged(bits))])
+
+    @property
+    def _slack(self) -> float:
+        return rounding(self.weights.dtype) + 1e-9
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return which draws are of the lower half of their row; none of draws without replacement."""
+        if not self.replacement and self.count > 1:
+            return []
+        weights = self.weights.detach().double().reshape(-1, self.weights.shape[-1])
+        drawn = tensors(output)[0].reshape(len(weights), self.count)
+        return [_lower(drawn, weights / weights.sum(-1, keepdim=True), self._slack)]
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -128,6 +146,13 @@ def _shares_of_drawn(drawn: Tensor, shares: Tensor, slack: float) -> Iterator[Ve
     yield tail_bound.bounded_mean(
         "mean share of the drawn categories", found, drawn.numel(), expected, variance, reach, 2 * slack + 1e-12
     )
+
+
+def _lower(drawn: Tensor, shares: Tensor, slack: float) -> Choices:
+    """Return which draws (rows, draws) are of the first categories of their row, whose ``shares`` make about half."""
+    up_to = shares.cumsum(-1)
+    last = (up_to - 0.5).abs().argmin(-1, keepdim=True)
+    return choices(drawn <= last, up_to.gather(1, last).clamp(max=1.0), slack, what="lower")
 
 
 def _category_shares(drawn: Tensor, shares: Tensor, slack: float) -> list[Verdict]:
@@ -165,7 +190,27 @@ class PermutationProperty:
             return tail_bound.broken(f"not a permutation of the numbers below {self.n}")
         if self.n >= _NEVER_SORTED and bool((y == numbers).all()):
             return tail_bound.broken(f"all of {self.n} numbers are in their places")
-        return tail_bound.held("a permutation")
+        verdicts = [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
+        return tail_bound.decided([tail_bound.held("a permutation"), *verdicts])
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return of which numbers at most half of those that follow them in their group are smaller.
+
+        How many are is uniform, and independent of all others (Lehmer's code). Groups are of neighbours, and of numbers
+        that are as far apart as they can be.
+        """
+        size = min(self.n, _GROUP)
+        groups = min(self.n // size, _GROUPS) if size > 1 else 0
+        if not groups:
+            return []
+        y, behind = tensors(output)[0].detach(), torch.arange(size - 1, 0, -1)
+        spaced = y[: self.n // size * size].view(size, -1)[:, :groups].T
+        codes = []
+        for group in (y[: groups * size].view(groups, size), spaced):
+            smaller = (group[:, None, :] < group[:, :, None]).triu(1).sum(-1)[:, :-1]
+            half = (behind + 1) // 2
+            codes.append(choices(smaller < half, half / (behind + 1).double(), what="early"))
+        return codes
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -194,12 +239,13 @@ class PoissonProperty(PassesNoGradient):
         impossible = int(((rates == 0) & (y != 0)).sum())
         if impossible:
             return tail_bound.broken(f"{impossible} elements of rate 0 are not 0", impossible=impossible)
+        verdicts = [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
         y, rates = y[rates > 0], rates[rates > 0]
         if not len(y):
             return tail_bound.held("nothing was drawn")
         eps = rounding(self.rates.dtype)
         moved = torch.where(y * eps >= 1, y * eps, 0.0)
-        verdicts = [tail_bound.poisson_sum(float(y.sum()), float(rates.sum()), eps)]
+        verdicts.append(tail_bound.poisson_sum(float(y.sum()), float(rates.sum()), eps))
         for deviations in (-1, 0, 1):
             threshold = (rates + deviations * rates.sqrt()).floor()
             below = torch.special.gammaincc((threshold + 1).clamp(min=1e-300), rates)
@@ -208,6 +254,13 @@ class PoissonProperty(PassesNoGradient):
             what = f"share of values up to {deviations} standard deviations from the rate"
             verdicts.append(tail_bound.share(what, count, len(y), probability, eps))
         return tail_bound.decided(verdicts)
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return which counts are up to their rates, of those that no rounding moves."""
+        rates = self.rates.detach().double()
+        chance = torch.special.gammaincc(rates.floor() + 1, rates)
+        legible = (rates > 0) & (rates < 1 / torch.finfo(self.rates.dtype).eps)
+        return [choices(tensors(output)[0] <= rates.floor(), chance, rounding(self.rates.dtype), legible, what="lower")]
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
@@ -244,11 +297,23 @@ class GumbelProperty:
             soft = int(((y > tolerance) & (y < 1 - tolerance)).any(-1).sum())
             if soft:
                 return tail_bound.broken(f"{soft} of {len(y)} rows are not one-hot", soft=soft)
-        top = y.max(-1, keepdim=True).values
-        ties = float(((y == top).sum(-1) > 1).double().mean()) if len(y) else 0.0
-        logits = self.logits.movedim(self.dim, -1).double()
-        shares = logits.softmax(-1).reshape(y.shape)
-        return tail_bound.decided(_category_shares(y.argmax(-1, keepdim=True), shares, ties + 4 * limits.eps + 1e-9))
+        if not y.numel():
+            return tail_bound.held("no elements")
+        drawn, shares, slack = self._drawn(output)
+        verdicts = _category_shares(drawn, shares, slack)
+        return tail_bound.decided([*verdicts, *(test for bits in self.choices(output) for test in judged(bits))])
+
+    def choices(self, output: Any) -> Sequence[Choices]:
+        """Return which rows have their largest entry in the lower half."""
+        return [_lower(*self._drawn(output))] if self.logits.numel() else []
+
+    def _drawn(self, output: Any) -> tuple[Tensor, Tensor, float]:
+        """Return the place of the largest entry of each row, the share of each place, and how far these may be off."""
+        y = tensors(output)[0].detach().movedim(self.dim, -1)
+        y = y.reshape(-1, y.shape[-1])
+        ties = float(((y == y.max(-1, keepdim=True).values).sum(-1) > 1).double().mean())
+        shares = self.logits.detach().movedim(self.dim, -1).double().softmax(-1).reshape(y.shape)
+        return y.argmax(-1, keepdim=True), shares, ties + 4 * torch.finfo(self.logits.dtype).eps + 1e-9
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""

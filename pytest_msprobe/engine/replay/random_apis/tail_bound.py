@@ -6,12 +6,16 @@ An exponent of s means: a healthy generator shows this, or worse, with a probabi
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
 
 from msprobe_standards.verdict import Verdict, worst
 
-# docs/standards-reference.md, "Random results": no check makes more than 50 tests, so a healthy generator fails one
+# docs/standards-reference.md, "Random results": no check makes more than 500 tests, so a healthy generator fails one
 # with a probability below 1e-9.
-_ALARM_PER_TEST = 2e-11
+_ALARM_PER_TEST = 2e-12
 LIMIT = math.log(2 / _ALARM_PER_TEST)
 
 
@@ -45,6 +49,17 @@ def decided(verdicts: list[Verdict]) -> Verdict:
     return worst(verdicts) or held("no elements")
 
 
+def as_one(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the worst of verdicts by :func:`weighed`, at the odds of one test: their number multiplies the bound."""
+    tests = [verdict for verdict in verdicts if verdict.metrics]
+    if not tests:
+        return []
+    worst_of_all = decided(tests)
+    what = next(iter(worst_of_all.metrics))
+    exponent = worst_of_all.metrics["tail_bound_exponent"] - math.log(len(tests))
+    return [weighed(max(0.0, exponent), what, worst_of_all.metrics[what], worst_of_all.limits[what])]
+
+
 def share(what: str, count: tuple[int, int], n: int, p: float, slack: float = 0.0) -> Verdict:
     """Judge how many of ``n`` independent events happened, each with a probability of ``p`` on average.
 
@@ -63,6 +78,47 @@ def share(what: str, count: tuple[int, int], n: int, p: float, slack: float = 0.
     else:
         exponent = 0.0
     return weighed(exponent, what, (low + high) / 2, p)
+
+
+def shares(what: str, count: Tensor, n: Tensor, p: Tensor | float, slack: float) -> Verdict:
+    """Judge the worst of many groups as `share` does each; ``count``, ``n`` and ``p`` are float64, (groups,)."""
+    used = n > 0
+    count, n = count[used], n[used]
+    if not len(n):
+        return held("no elements")
+    p = p if isinstance(p, float) else p[used]
+    shown, expected = count / n, torch.as_tensor(p, dtype=torch.float64)
+    nearest = torch.minimum(torch.maximum(shown, (expected - slack).clamp(min=0.0)), (expected + slack).clamp(max=1.0))
+    exponents = n * (_relative_entropy(shown, nearest) + _relative_entropy(1 - shown, 1 - nearest))
+    at = int(exponents.argmax())
+    expected = expected.expand(shown.shape)
+    return weighed(max(0.0, float(exponents[at]) - math.log(len(n))), what, float(shown[at]), float(expected[at]))
+
+
+def _relative_entropy(q: Tensor, p: Tensor) -> Tensor:
+    return torch.where(q > 0, torch.xlogy(q, q / p), 0.0)
+
+
+def frequencies(what: str, counts: Tensor, chances: Tensor) -> Verdict:
+    """Judge how often each of some words occurred, by the relative entropy to their ``chances``.
+
+    The bound is that of Agrawal (2020), "Finite-sample concentration of the multinomial in relative entropy", theorem
+    1.2. Both tensors are (words,).
+    """
+    n, free = int(counts.sum()), int((chances > 0).sum()) - 1
+    if not n or free < 1:
+        return held("no elements")
+    entropy = n * float(_relative_entropy(counts / n, chances.double()).sum())
+    exponent = entropy - free * (1 + math.log(entropy / free)) if entropy > free else 0.0
+    return weighed(max(0.0, exponent), f"relative entropy of {what}", entropy / n, 0.0)
+
+
+def bernstein(off: Tensor, variance: Tensor, reach: float) -> Tensor:
+    """Return the exponents of sums that are ``off``, of independent terms of mean 0 and magnitude ``reach`` at most.
+
+    Bernstein's inequality; ``variance`` is that of the sums.
+    """
+    return torch.where(off > 0, off.square() / (2 * variance + 2 * reach * off / 3), 0.0)
 
 
 def at_most(what: str, count: int, n: int, p: float) -> Verdict:
@@ -134,3 +190,21 @@ def repeated(n: int, largest_share: float) -> Verdict:
     if verdict.outcome == "pass":
         return verdict
     return Verdict("fail", "random", f"all {n} values are the same", verdict.metrics, verdict.limits, verdict.margin)
+
+
+@lru_cache(maxsize=256)
+def small_squares(size: int, pq: float) -> tuple[Tensor, Tensor]:
+    """Return rates s, and log E exp(-s D^2) of the difference D of two binomial counts of ``size`` choices.
+
+    D has the characteristic function (1 - 2pq(1 - cos t))^size, which falls with pq. So does E exp(-s D^2), which is a
+    mixture of it over normal t: Chernoff's bound of a small sum of squares holds with the smallest pq.
+    """
+    terms = 2 ** math.ceil(math.log2(2 * size + 1))
+    angles = torch.arange(terms // 2 + 1, dtype=torch.float64) * (2 * math.pi / terms)
+    chances = torch.fft.irfft(((1 - 2 * pq * (1 - angles.cos())) ** size).to(torch.complex128), terms)
+    # Both signs. Rounding of the transform only adds, and behind so many standard deviations is less than it.
+    reach = min(size, 64 + int(12 * math.sqrt(2 * size * pq)))
+    chances = chances[: reach + 1].clamp(min=0.0) * torch.where(torch.arange(reach + 1) > 0, 2.0, 1.0)
+    rates = 2.0 ** torch.arange(-2, 9, dtype=torch.float64) / max(2 * size * pq, 1.0)
+    squares = torch.arange(reach + 1, dtype=torch.float64).square()
+    return rates, (torch.exp(-rates[:, None] * squares) * chances).sum(1).log()

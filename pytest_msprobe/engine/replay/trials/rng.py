@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,17 +12,23 @@ from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
 
-def run_twice(trial: Trial) -> tuple[Run, Run]:
-    """Return two runs of the target that follow each other, with nothing seeded between them.
+@contextmanager
+def runs_in_a_row(trial: Trial) -> Iterator[Iterator[Run]]:
+    """Yield an endless iterator of runs of the target that follow each other, with nothing seeded between them.
 
-    The first one is the trial's own, seeded, unless that has been made. The CPU's generator is put back.
+    The first one is the trial's own, seeded, unless that has been made. The CPU's generator is put back in the end.
     """
     state = torch.get_rng_state()
+
+    def runs() -> Iterator[Run]:
+        if "target" not in vars(trial):
+            torch.manual_seed(trial.subject.seed)
+            yield trial.target
+        while True:
+            yield trial.run_target_again()
+
     try:
-        if "target" in vars(trial):
-            return trial.run_target_again(), trial.run_target_again()
-        torch.manual_seed(trial.subject.seed)
-        return trial.target, trial.run_target_again()
+        yield runs()
     finally:
         torch.set_rng_state(state)
 

@@ -51,7 +51,7 @@ def test_the_exponent_at_a_mean_bounds_the_normal_tail(n: int, mean: float) -> N
 
 
 def test_the_probability_of_a_false_alarm_is_below_one_in_a_thousand_million() -> None:
-    tests_per_check = 50
+    tests_per_check = 500
     assert tests_per_check * 2 * math.exp(-tail_bound.LIMIT) <= 1.001e-9
 
 
