@@ -26,7 +26,7 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.call import Call, operation
-from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, in_memory, lay_out_all
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, in_memory, lay_out_all, layouts_of
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
@@ -35,7 +35,7 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
-from pytest_msprobe.engine.values.strides import is_lazy, resolved
+from pytest_msprobe.engine.values.strides import resolved
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 
@@ -176,11 +176,7 @@ def build_arguments(
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
     arguments = Arguments(args, kwargs, _differentiable(record, recorded))
-    layouts = {path: element.layout for path, element in recorded if element.layout is not None}
-    for path, tensor in arguments.tensors() if real_data and has_tensor_files(call) else ():
-        # A file of msprobe has the bits itself, which such a dump does not say.
-        if is_lazy(tensor) and path not in layouts:
-            layouts[path] = Layout(tensor.stride(), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+    layouts = layouts_of(recorded, arguments.tensors() if real_data and has_tensor_files(call) else ())
     if not layouts or memory == "given":
         return arguments
     shapes = {path: element.shape for path, element in recorded}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,6 +15,7 @@ from pytest_msprobe.engine.values.strides import (
     ALIGNMENT,
     filling,
     flipped,
+    is_lazy,
     kept_offset,
     memory_size,
     outside,
@@ -24,6 +25,7 @@ from pytest_msprobe.engine.values.strides import (
 )
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.schema import TensorElement
     from pytest_msprobe.engine.replay.ops.traits import Storage
 
 #: Where the tensors of a call lie: as recorded, so but without lazy bits, dense, or as their source has laid them out.
@@ -63,6 +65,17 @@ class Member:
         """Return the tensor on a storage, with its lazy bits."""
         place = memory.as_strided(self.values.shape, self.stride, self.offset)
         return flipped(place, conj=self.is_conj, neg=self.is_neg)
+
+
+def layouts_of(
+    recorded: Iterable[tuple[str, TensorElement]], loaded: Iterable[tuple[str, torch.Tensor]]
+) -> dict[str, Layout]:
+    """Return the recorded layouts by path, and of loaded tensors their lazy bits, which a file of msprobe has."""
+    layouts = {path: element.layout for path, element in recorded if element.layout is not None}
+    for path, tensor in loaded:
+        if is_lazy(tensor) and path not in layouts:
+            layouts[path] = Layout(tensor.stride(), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+    return layouts
 
 
 def in_memory(layouts: Mapping[str, Layout], memory: Memory) -> Mapping[str, Layout]:

@@ -10,7 +10,6 @@ import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
 from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
-from pytest_msprobe.engine.replay.random_apis.mask_bits import returned_mask
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 _ALPHA = 1.7580993408473766
 # scaling and shifting round a handful of times (docs/standards-reference.md, "Random results")
 _ROUNDINGS = 3
+# masks of an NPU are filled up to so many bits or bytes
+_FILLED_TO = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +279,24 @@ def rrelu(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomPro
     given = bound(api, _RRELU_WITH_NOISE if "noise" in api else _RRELU, args, kwargs)
     lower, upper = float(given["lower"]), float(given["upper"])
     return SlopeProperty(given["input"], lower, upper) if given["training"] and lower != upper else None
+
+
+def kept_by(mask: Tensor, shape: torch.Size) -> Tensor:
+    """Return which elements of a shape the bits of ``mask`` (bytes, filled up to 128 bits) keep."""
+    bits = (mask.reshape(-1, 1).to(torch.int64) >> torch.arange(8)) & 1
+    return bits.flatten()[: shape.numel()].view(shape).bool()
+
+
+def returned_mask(mask: Tensor, shape: torch.Size) -> Tensor | None:
+    """Return which elements of a shape a returned mask keeps, flat; None where it is of another shape.
+
+    A byte for eight elements is an NPU's, anything else has a value for each.
+    """
+    if mask.dtype is torch.uint8 and mask.numel() == filled(shape.numel()) // 8:
+        return kept_by(mask, shape).flatten()
+    return mask.flatten().bool() if mask.shape == shape else None
+
+
+def filled(count: int) -> int:
+    """Return how many bits or bytes an NPU's mask of so many elements has."""
+    return -(-count // _FILLED_TO) * _FILLED_TO

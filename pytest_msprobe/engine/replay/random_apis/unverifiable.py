@@ -114,15 +114,6 @@ JUDGES_LITTLE = (BoundedProperty, SelectionProperty)
 _ATTENTION: Parameters = (
     ("query", REQUIRED), ("key", REQUIRED), ("value", REQUIRED), ("attn_mask", None), ("dropout_p", 0.0),
 )  # fmt: skip
-_FUSED_ATTENTION: Parameters = (
-    ("query", REQUIRED), ("key", REQUIRED), ("value", REQUIRED), ("head_num", REQUIRED),
-    ("input_layout", REQUIRED), ("pse", None), ("padding_mask", None), ("atten_mask", None), ("scale", 1.0),
-    ("keep_prob", 1.0),
-)  # fmt: skip
-_ATTENTION_SCORE: Parameters = (
-    ("query_layer", REQUIRED), ("key_layer", REQUIRED), ("value_layer", REQUIRED), ("attention_mask", REQUIRED),
-    ("scale", REQUIRED), ("keep_prob", REQUIRED),
-)  # fmt: skip
 _HEADS: Parameters = (
     ("query", REQUIRED), ("key", REQUIRED), ("value", REQUIRED), ("embed_dim_to_check", None), ("num_heads", None),
     ("in_proj_weight", None), ("in_proj_bias", None), ("bias_k", None), ("bias_v", None), ("add_zero_attn", None),
@@ -152,34 +143,11 @@ def _attention(given: Mapping[str, Any]) -> RandomProperty | None:
         return None
     query, value = given["query"], given["value"]
     shape = (*query.shape[:-1], value.shape[-1]) if query.dim() == value.dim() else None
-    return _average_of(value, 1 - p, Form(shape))
+    return average_of(value, 1 - p, Form(shape))
 
 
-def fused_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Return the property of ``npu_fusion_attention`` with ``keep_prob`` below 1."""
-    given = bound(api, _FUSED_ATTENTION, args, kwargs)
-    keep = float(given["keep_prob"])
-    return None if keep == 1 else _average_of(given["value"], keep, Form())
-
-
-def attention_score(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Return the property of ``npu_fused_attention_score`` with ``keep_prob`` below 1, heads merged in its result."""
-    given = bound(api, _ATTENTION_SCORE, args, kwargs)
-    keep, value = float(given["keep_prob"]), given["value_layer"]
-    batch, heads, rows, size = given["query_layer"].shape
-    return None if keep == 1 else _average_of(value, keep, Form((batch * rows, heads * size)))
-
-
-def attention_layer(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Return the property of ``npu_multi_head_attention`` that draws what it drops, as no mask is given."""
-    mask = args[12] if len(args) > 12 else kwargs.get("dropout_mask")
-    share = args[17] if len(args) > 17 else kwargs["dropout_prob"]
-    if mask is not None or not share:
-        return None
-    return UnjudgedProperty("dropout inside an attention layer: no property of its result is known")
-
-
-def _average_of(value: Tensor, keep: float, form: Form) -> RandomProperty:
+def average_of(value: Tensor, keep: float, form: Form) -> RandomProperty:
+    """Return the property of averages of values with dropout, of which the share ``keep`` is kept."""
     largest = float(value.abs().max()) if value.numel() else 0.0
     return BoundedProperty(form, largest / keep if keep else 0.0)
 

@@ -11,7 +11,9 @@ from msprobe_hooks.dump.effects import Effects
 from pytest_msprobe.engine.replay.inputs.constraints import values
 from pytest_msprobe.engine.replay.ops.operators import Kernel, golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch, unverifiable
+from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import REQUIRED, Form, Parameters, RandomProperty, bound
+from pytest_msprobe.engine.replay.random_apis.unverifiable import average_of
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import (
     BATCHED_LAYOUTS,
@@ -23,16 +25,30 @@ from pytest_msprobe.extensions.npu_operators.attention.attention_core import (
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import attend as attend_by_definition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
     from pytest_msprobe.extensions.npu_operators.attention.attention_core import Attend
     from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import Lengths
 
+_PARAMETERS: Parameters = (
+    ("query", REQUIRED), ("key", REQUIRED), ("value", REQUIRED), ("head_num", REQUIRED),
+    ("input_layout", REQUIRED), ("pse", None), ("padding_mask", None), ("atten_mask", None), ("scale", 1.0),
+    ("keep_prob", 1.0),
+)  # fmt: skip
+
+
+def _fused_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """Return the property of ``npu_fusion_attention`` with ``keep_prob`` below 1."""
+    given = bound(api, _PARAMETERS, args, kwargs)
+    keep = float(given["keep_prob"])
+    return None if keep == 1 else average_of(given["value"], keep, Form())
+
+
 FUSED_ATTENTION = OpInfo(
     constraint=values.packed_attention(),
-    random=unverifiable.fused_attention,
+    random=_fused_attention,
     switch=probability_switch.probability("keep_prob", 9, 1.0),
     readable=attention_dropout.readable_by_layout,
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 from msprobe_hooks.dump.effects import Effects
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.replay.random_apis import mask_bits, probability_switch
+from pytest_msprobe.engine.replay.random_apis import probability_switch
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.attention import (
     FUSED_ATTENTION,
@@ -18,6 +18,7 @@ from pytest_msprobe.extensions.npu_operators.attention.attention import (
     npu_fusion_attention,
 )
 from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
+from pytest_msprobe.extensions.npu_operators.layers.drawn_results import dropout_with_softmax
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,7 +221,7 @@ def npu_attn_softmax_backward_(self: Tensor, grad_output: Tensor, values: Tensor
 
 @golden(
     "NPU.npu_dropout_with_add_softmax",
-    OpInfo(random=mask_bits.dropout_with_softmax, switch=probability_switch.probability("prob", 3)),
+    OpInfo(random=dropout_with_softmax, switch=probability_switch.probability("prob", 3)),
 )
 def npu_dropout_with_add_softmax(
     self: Tensor, x1: Tensor, alpha: float, prob: float, dim: int

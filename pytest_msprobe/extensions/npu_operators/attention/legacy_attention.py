@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -10,16 +10,43 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch, unverifiable
+from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import REQUIRED, Form, Parameters, RandomProperty, bound
+from pytest_msprobe.engine.replay.random_apis.unverifiable import UnjudgedProperty, average_of
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import BATCHED_LAYOUTS, in_layout
 from pytest_msprobe.extensions.npu_operators.layers.drawn_results import npu_dropout_backward
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     Three = tuple[Tensor, Tensor, Tensor]
 
+_ATTENTION_SCORE: Parameters = (
+    ("query_layer", REQUIRED), ("key_layer", REQUIRED), ("value_layer", REQUIRED), ("attention_mask", REQUIRED),
+    ("scale", REQUIRED), ("keep_prob", REQUIRED),
+)  # fmt: skip
+
+
+def _attention_score(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """Return the property of ``npu_fused_attention_score`` with ``keep_prob`` below 1, heads merged in its result."""
+    given = bound(api, _ATTENTION_SCORE, args, kwargs)
+    keep, value = float(given["keep_prob"]), given["value_layer"]
+    batch, heads, rows, size = given["query_layer"].shape
+    return None if keep == 1 else average_of(value, keep, Form((batch * rows, heads * size)))
+
+
+def _attention_layer(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """Return the property of ``npu_multi_head_attention`` that draws what it drops, as no mask is given."""
+    mask = args[12] if len(args) > 12 else kwargs.get("dropout_mask")
+    share = args[17] if len(args) > 17 else kwargs["dropout_prob"]
+    if mask is not None or not share:
+        return None
+    return UnjudgedProperty("dropout inside an attention layer: no property of its result is known")
+
+
 _SCORES_WITH_DROPOUT = OpInfo(
-    random=unverifiable.attention_score,
+    random=_attention_score,
     switch=probability_switch.probability("keep_prob", 5, 1.0),
     readable=attention_dropout.readable_score,
 )
@@ -179,7 +206,7 @@ def _gradients(
 
 @golden(
     "NPU.npu_multi_head_attention",
-    OpInfo(random=unverifiable.attention_layer, switch=probability_switch.probability("dropout_prob", 17)),
+    OpInfo(random=_attention_layer, switch=probability_switch.probability("dropout_prob", 17)),
 )
 def npu_multi_head_attention(
     query: Tensor, key: Tensor, value: Tensor, query_weight: Tensor, key_weight: Tensor, value_weight: Tensor,
