@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -93,7 +94,8 @@ def operators(samples: int) -> Path:
     if not folder.exists():
         from torch_operators import DTYPES, TASKS, record_operators
 
-        made = folder.with_suffix(".part")
+        made = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(made, ignore_errors=True)
         for dtype in DTYPES:
             for task in TASKS:
                 record_operators(made / f"{dtype}-{task}", dtype, task, samples)
