@@ -31,16 +31,17 @@ _FOLDER = re.compile(rf"({'|'.join(DTYPES)})-({'|'.join(TASKS)})")
 
 
 class Recorded(msgspec.Struct, omit_defaults=True):
-    """Counts of one operator: calls and records; and by what torch said, how many samples were refused."""
+    """Counts of one operator: its calls, recorded calls within them, and by what torch said, samples refused."""
 
     calls: int = 0
-    records: int = 0
+    recorded: int = 0
     refused: dict[str, int] = {}
 
     @property
     def why_nothing(self) -> str:
         """Return why there is no record of it."""
-        return "; ".join(self.refused) or ("its calls make no record" if self.calls else "it has no samples")
+        nothing = "it computes no numbers from its inputs: a view, a constant or random numbers"
+        return "; ".join(self.refused) or (nothing if self.calls else "it has no samples")
 
 
 class Sweep(msgspec.Struct):
@@ -58,9 +59,9 @@ class Sweep(msgspec.Struct):
 
     def left_out(self) -> Iterator[tuple[str, str]]:
         """Yield each operator of which there is no record, and why."""
-        for name, recorded in self.operators.items():
-            if not recorded.records:
-                yield name, recorded.why_nothing
+        for name, counts in self.operators.items():
+            if not counts.recorded:
+                yield name, counts.why_nothing
 
 
 def folder_name(dtype: str, task: Task) -> str:
