@@ -30,20 +30,11 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record the operators, in the controller, before dumps are opened; workers get their paths."""
-    if config.option.msprobe_operators and not hasattr(config, "workerinput"):
+    """Record the operators before dumps are opened: in the controller, which sends workers the paths."""
+    if config.option.msprobe_operators:
         from pytest_msprobe.extensions.operators.options import add_dumps
 
         add_dumps(config)
-
-
-def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Return what was recorded."""
-    if not config.option.msprobe_operators:
-        return []
-    from pytest_msprobe.extensions.operators.options import header
-
-    return header(config)
 
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:

@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,8 @@ FLAG = "--msprobe-operators"
 _PROGRAM = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(sys.argv[1:]))"
 _CACHE = "msprobe-operators"
 
-_lines_key = pytest.StashKey[list[str]]()
+# The key under which workers get the paths.
+_INPUT = "msprobe_operators"
 
 
 def _dtypes(config: pytest.Config, name: str, text: str) -> tuple[str, ...]:
@@ -81,28 +84,45 @@ class OperatorsOptions:
     )
 
 
+class RecordedOperators:
+    """The dumps that this run has recorded, or found recorded: shown in the header, and sent to workers."""
+
+    def __init__(self, dumps: Sequence[Path]) -> None:
+        self._dumps = dumps
+
+    def pytest_report_header(self) -> list[str]:
+        """Return a line on each dump."""
+        return [f"msprobe: {read_sweep(dump / 'dump.json')}" for dump in self._dumps]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Send a worker the paths, which it cannot know."""
+        node.workerinput[_INPUT] = [str(dump) for dump in self._dumps]
+
+
 def add_dumps(config: pytest.Config) -> None:
-    """Record the operators of each dtype that has not been, and add the dumps to those that the command line names.
+    """Add the dumps of the operators to those that the command line names; the controller records what is not there.
 
     They are kept in pytest's cache, so that a resumed run and the command of a failure find them again; in a folder
     that the run removes where there is no cache.
     """
-    with usage_errors():
-        options = read_fields(config, OperatorsOptions)
-        folder = _folder(config, options)
-        lines = config.stash.setdefault(_lines_key, [])
-        for dtype in options.dtypes:
-            home = folder / folder_name(dtype, options.task)
-            if not home.exists():
-                _show(config, f"msprobe: recording operators in {dtype}")
-                _record(config, options, dtype, home)
-            lines.append(f"msprobe: {read_sweep(home / 'dump.json')}")
-            config.option.msprobe_dump = [*config.option.msprobe_dump, str(home)]
+    dumps = getattr(config, "workerinput", {}).get(_INPUT, ())
+    if not hasattr(config, "workerinput"):
+        with usage_errors():
+            dumps = _recorded(config, read_fields(config, OperatorsOptions))
+        config.pluginmanager.register(RecordedOperators(dumps), "msprobe-operators")
+    config.option.msprobe_dump = [*config.option.msprobe_dump, *map(str, dumps)]
 
 
-def header(config: pytest.Config) -> list[str]:
-    """Return a line on each dump that was recorded."""
-    return config.stash.get(_lines_key, [])
+def _recorded(config: pytest.Config, options: OperatorsOptions) -> list[Path]:
+    """Return the folder of the dump of each dtype. Raises OptionError where one cannot be recorded."""
+    folder = _folder(config, options)
+    dumps = [folder / folder_name(dtype, options.task) for dtype in options.dtypes]
+    for dtype, dump in zip(options.dtypes, dumps, strict=True):
+        if not dump.exists():
+            _show(config, f"msprobe: recording operators in {dtype}")
+            _record(config, options, dtype, dump)
+    return dumps
 
 
 def _folder(config: pytest.Config, options: OperatorsOptions) -> Path:
