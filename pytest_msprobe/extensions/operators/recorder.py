@@ -23,6 +23,10 @@ from pytest_msprobe.extensions.operators.sweep import FILE, Recorded, Sweep, Tas
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 
+_FUNCTIONAL = "nn.functional."
+_PLAIN = (torch.Tensor, int, float, complex, str, slice, torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
 class _Call(NamedTuple):
     operator: Operator
     sample: Sample
@@ -72,29 +76,21 @@ def _refuse(counts: Recorded, error: Exception) -> None:
 
 
 def _run(recorder: TorchRecorder, call: _Call) -> None:
-    """Call an operator, and compute the gradients of all its results."""
+    """Call an operator, and compute the gradients of all its results.
+
+    One that recordings do not list is called once more, and recorded as a whole.
+    """
+    function, args, kwargs = call.operator.function, tuple(call.sample.args), dict(call.sample.kwargs)
     before = recorder.calls
-    result = call.operator.function(*call.sample.args, **call.sample.kwargs)
-    tensors = _tensors(result)
-    if tensors and recorder.calls == before:
-        tensors = _tensors(_run_unlisted(recorder, call, result))
-    tensors = [tensor for tensor in tensors if tensor.requires_grad]
-    if tensors:
-        torch.autograd.backward(tensors, [torch.randn_like(tensor) for tensor in tensors])
-
-
-def _tensors(result: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-
-
-def _run_unlisted(recorder: TorchRecorder, call: _Call, result: Any) -> Any:
-    """Call an operator that recordings do not list once more, recorded as a whole; one without a name is left alone."""
+    results = _tensors(function(*args, **kwargs))
     name = recorded_name(call.operator)
-    if not name:
-        return result
-    recording = recorder.api_call(f"{name}.{recorder.number(name)}.forward", sys._getframe(1))
-    recording.begin(tuple(call.sample.args), dict(call.sample.kwargs))
-    return recording.run_as_a_whole(call.operator.function, tuple(call.sample.args), dict(call.sample.kwargs))
+    if recorder.calls == before and name and results and _can_be_recorded((args, kwargs)):
+        recording = recorder.api_call(f"{name}.{recorder.number(name)}.forward", sys._getframe())
+        recording.begin(args, kwargs)
+        results = _tensors(recording.run_as_a_whole(function, args, kwargs))
+    results = [tensor for tensor in results if tensor.requires_grad]
+    if results:
+        torch.autograd.backward(results, [torch.randn_like(tensor) for tensor in results])
 
 
 def recorded_name(operator: Operator) -> str:
@@ -106,7 +102,21 @@ def recorded_name(operator: Operator) -> str:
         return ""
     if isinstance(operator.function, (OpOverload, OpOverloadPacket)):
         return f"torch.ops.{operator.function}"
+    name = operator.name.removeprefix("torch.")
     found: Any = torch
-    for attribute in operator.name.split("."):
+    for attribute in name.split("."):
         found = getattr(found, attribute, None)
-    return f"Torch.{operator.name}" if found is operator.function else ""
+    if found is not operator.function:
+        return ""
+    return f"Functional.{name.removeprefix(_FUNCTIONAL)}" if name.startswith(_FUNCTIONAL) else f"Torch.{name}"
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _can_be_recorded(arguments: Any) -> bool:
+    """Return whether a tensor is among the arguments, and nothing that a dump cannot hold."""
+    return bool(_tensors(arguments)) and all(
+        leaf is None or isinstance(leaf, _PLAIN) for leaf in tree_leaves(arguments)
+    )
