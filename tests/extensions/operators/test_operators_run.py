@@ -52,15 +52,18 @@ def test_operators_are_recorded_in_each_dtype_and_checked(pytester: pytest.Pytes
     )
 
 
+@pytest.mark.slow
 def test_a_wrong_operator_fails_and_the_command_of_its_failure_finds_it_again(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAULTY)
     words = ("--msprobe-operators=float32", *SETTINGS[:2], "--msprobe-device=faulty")
     failed = pytester.runpytest_inprocess(*words)
     failed.assert_outcomes(passed=3, failed=1)
-    again = pytester.runpytest_inprocess(f"{dumps(pytester)[0]}::Torch.tanh.0.forward", "--msprobe-device=faulty")
+    record = f"--msprobe-dump={dumps(pytester)[0]}::Torch.tanh.0.forward"
+    again = pytester.runpytest_inprocess(record, "--msprobe-device=faulty")
     again.assert_outcomes(failed=1)
 
 
+@pytest.mark.slow
 def test_what_was_recorded_is_not_recorded_again(pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess("--msprobe-operators=float32", *SETTINGS)
     (dump,) = dumps(pytester)
@@ -70,12 +73,14 @@ def test_what_was_recorded_is_not_recorded_again(pytester: pytest.Pytester) -> N
     assert dump.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_file_that_has_changed_is_recorded_anew(pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess("--msprobe-operators=float32", *SETTINGS)
     pytester.path.joinpath("own.yaml").write_text(OWN + "  torch.exp:\n    samples: [{args: [{shape: [2]}]}]\n")
     pytester.runpytest_inprocess("--msprobe-operators=float32", *SETTINGS).assert_outcomes(passed=6)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_cache_leaves_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = pytester.mkdir("temporary")
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -85,6 +90,7 @@ def test_a_run_without_a_cache_leaves_nothing(pytester: pytest.Pytester, monkeyp
     assert dumps(pytester) == []
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_by_its_journal(pytester: pytest.Pytester) -> None:
     journal = pytester.path / "run.jsonl"
     words = ("--msprobe-operators=float32", *SETTINGS, "--msprobe-journal=run.jsonl")
@@ -124,6 +130,7 @@ def test_another_kind_of_run_is_refused(pytester: pytest.Pytester) -> None:
     done.stderr.fnmatch_lines(["ERROR: --msprobe-dump and --msprobe-compare cannot be combined*"])
 
 
+@pytest.mark.slow
 def test_without_expecttest_the_extra_is_named(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     shadow = pytester.mkdir("shadow")
     shadow.joinpath("expecttest.py").write_text(WITHOUT_EXPECTTEST)
@@ -138,6 +145,7 @@ def test_without_expecttest_the_extra_is_named(pytester: pytest.Pytester, monkey
     )
 
 
+@pytest.mark.slow
 def test_a_database_that_cannot_be_imported_is_one_line(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
