@@ -78,8 +78,8 @@ def find_operators(patterns: Collection[str], files: Iterable[Path]) -> list[Ope
     of_files = [operator for path in files for operator in _of_file(path)]
     if of_files and not patterns:
         return of_files
-    known = [*of_files, *_of_libraries(), *_of_torch()]
-    named = [(operator, _spellings(operator)) for operator in known]
+    all_operators = [*of_files, *_of_libraries(), *_of_torch()]
+    named = [(operator, _spellings(operator)) for operator in all_operators]
     for pattern in patterns:
         if not any(fnmatchcase(spelling, pattern) for _, spellings in named for spelling in spellings):
             hint = did_you_mean(pattern, dict.fromkeys(name for _, spellings in named for name in spellings))

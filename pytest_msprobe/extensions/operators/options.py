@@ -131,9 +131,9 @@ def _folder(config: pytest.Config, options: OperatorsOptions) -> Path:
         folder = tempfile.mkdtemp(prefix=f"{_CACHE}-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         return Path(folder)
-    chosen = hashlib.sha256(repr((options.names, [path.read_bytes() for path in options.files])).encode())
+    choice = hashlib.sha256(repr((options.names, [path.read_bytes() for path in options.files])).encode())
     # The folder is part of every test's id.
-    name = f"torch{_version('torch')}-{_version('pytest-msprobe')}-{options.samples}-{chosen.hexdigest()[:6]}"
+    name = f"torch{_version('torch')}-{_version('pytest-msprobe')}-{options.samples}-{choice.hexdigest()[:6]}"
     assert config.cache is not None
     return config.cache.mkdir(_CACHE) / name
 

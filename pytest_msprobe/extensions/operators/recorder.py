@@ -102,10 +102,10 @@ def recorded_name(operator: Operator) -> str:
     if isinstance(operator.function, (OpOverload, OpOverloadPacket)):
         return f"torch.ops.{operator.function}"
     name = operator.name.removeprefix("torch.")
-    found: Any = torch
+    function: Any = torch
     for attribute in name.split("."):
-        found = getattr(found, attribute, None)
-    if found is not operator.function:
+        function = getattr(function, attribute, None)
+    if function is not operator.function:
         return ""
     return f"Functional.{name.removeprefix(_FUNCTIONAL)}" if name.startswith(_FUNCTIONAL) else f"Torch.{name}"
 
