@@ -117,12 +117,12 @@ def add_dumps(config: pytest.Config) -> None:
 def _recorded(config: pytest.Config, options: OperatorsOptions) -> list[Path]:
     """Return the folder of the dump of each dtype. Raises OptionError where one cannot be recorded."""
     folder = _folder(config, options)
-    dumps = [folder / folder_name(dtype, options.task) for dtype in options.dtypes]
-    for dtype, dump in zip(options.dtypes, dumps, strict=True):
-        if not dump.exists():
-            _show(config, f"msprobe: recording operators in {dtype}")
-            _record(config, options, dtype, dump)
-    return dumps
+    dumps = {dtype: folder / folder_name(dtype, options.task) for dtype in options.dtypes}
+    missing = [dtype for dtype, dump in dumps.items() if not dump.exists()]
+    if missing:
+        _show(config, f"msprobe: recording operators in {', '.join(missing)}")
+        _record(config, options, missing, folder)
+    return [*dumps.values()]
 
 
 def _folder(config: pytest.Config, options: OperatorsOptions) -> Path:
@@ -145,11 +145,11 @@ def _version(package: str) -> str:
         return ""
 
 
-def _record(config: pytest.Config, options: OperatorsOptions, dtype: str, home: Path) -> None:
+def _record(config: pytest.Config, options: OperatorsOptions, dtypes: Sequence[str], folder: Path) -> None:
     """Run the command, and move what it wrote to its place when it is whole. Raises OptionError with its message."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="part-", dir=home.parent) as part:
-        words = ["--dtype", dtype, "--task", options.task, "--samples", str(options.samples), "-o", part]
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="part-", dir=folder) as part:
+        words = ["--dtype", ",".join(dtypes), "--task", options.task, "--samples", str(options.samples), "-o", part]
         words += [word for name in options.names for word in ("--op", name)]
         words += [word for path in options.files for word in ("--file", str(path))]
         command = [sys.executable, "-c", _PROGRAM, "operators", *words]
@@ -159,13 +159,14 @@ def _record(config: pytest.Config, options: OperatorsOptions, dtype: str, home: 
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
             problem = lines[-1].removeprefix("pytest-msprobe: ")
-            raise OptionError(f"{FLAG} {dtype}: {problem}" + _ending(done.returncode))
-        try:
-            (Path(part) / home.name).rename(home)
-        except OSError:
-            # Another run was first.
-            if not home.exists():
-                raise
+            raise OptionError(f"{FLAG} {','.join(dtypes)}: {problem}" + _ending(done.returncode))
+        for dump in Path(part).iterdir():
+            try:
+                dump.rename(folder / dump.name)
+            except OSError:
+                # Another run was first.
+                if not (folder / dump.name).exists():
+                    raise
 
 
 def _ending(status: int) -> str:
