@@ -22,7 +22,7 @@ from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
 from pytest_msprobe.reports.history import EarlierRuns, read_earlier_runs
 from pytest_msprobe.reports.markdown import markdown
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 _STANDARD_OUTPUT = "-"
 

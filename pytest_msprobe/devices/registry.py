@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msprobe_hooks.messages import did_you_mean
-from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
 from pytest_msprobe.devices.device import Device, TakesText
@@ -26,8 +25,7 @@ class DeviceRegistry:
 
     def __init__(self) -> None:
         self._devices: dict[str, Device] = {}
-        compiled = CompiledDevice(best=lambda: self.get(AUTO))
-        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice(), compiled):
+        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice()):
             self.add(device)
         register("pytest_msprobe_register_devices", self)
 

@@ -23,7 +23,7 @@ from pytest_msprobe.engine.frameworks import TableForm, frameworks
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.results.result import ACCURACY, DirectionResult, OutputResult, from_plain
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 # The header's words are msprobe's own; next to each is the metric that fills it.
 METRIC_COLUMNS = {

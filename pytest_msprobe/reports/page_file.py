@@ -10,7 +10,7 @@ import pytest
 from pytest_msprobe.reports.report_payload import results_in
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult, from_plain
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 #: Results of items by their ids, in the order in which they ended.
 Results = dict[str, DirectionResult]

@@ -35,7 +35,7 @@ from pytest_msprobe.results.result import Start, from_plain, to_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.rerun_command import rerun_command
-from pytest_msprobe.storage.naming import fingerprint
+from pytest_msprobe.storage.files import fingerprint
 
 
 def report_finished(config: pytest.Config, finished: Collection[str]) -> None:

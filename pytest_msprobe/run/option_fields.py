@@ -243,7 +243,7 @@ def _journal_text(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(_journal_text, value)) or "none"
     if isinstance(value, Path) and value.is_file():
-        from pytest_msprobe.storage.naming import fingerprint
+        from pytest_msprobe.storage.files import fingerprint
 
         return fingerprint(value)
     return "none" if value is None else _text(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from tests.corpus.fault import Launch, arrived, plain_name, regraded, variant
@@ -109,6 +111,40 @@ def relu_gradient_everywhere(launch: Launch) -> Gradients:
     """The gradient of relu ignores the sign of the input."""
     gradients, forward = arrived(launch)
     return tuple(forward.incoming.clone() for _ in gradients)
+
+
+@variant("relu", backward=True)
+def relu_gradient_at_zero(launch: Launch) -> Gradients:
+    """The gradient of relu at zero is 1."""
+    return _at_points(launch, lambda x: x == 0, lambda incoming: incoming)
+
+
+@variant("abs", backward=True)
+def absolute_value_gradient_at_zero(launch: Launch) -> Gradients:
+    """The gradient of abs at zero is that of its right side."""
+    return _at_points(launch, lambda x: x == 0, lambda incoming: incoming)
+
+
+@variant("clamp", backward=True)
+def clamp_gradient_at_its_edges(launch: Launch) -> Gradients:
+    """The gradient of clamp at its edges is 0."""
+    forward = launch.forward
+    edges = [] if forward is None else [forward.argument(1, "min"), forward.argument(2, "max")]
+    return _at_points(
+        launch,
+        lambda x: torch.stack([x == edge for edge in edges if edge is not None]).any(0),
+        torch.zeros_like,
+    )
+
+
+def _at_points(
+    launch: Launch, is_point: Callable[[torch.Tensor], torch.Tensor], gradient: Callable[[torch.Tensor], torch.Tensor]
+) -> Gradients:
+    """Return the gradients with another one of the first argument at some points."""
+    (right, *others), forward = arrived(launch)
+    if right is None:
+        return (right, *others)
+    return (torch.where(is_point(forward.args[0].detach()), gradient(forward.incoming).to(right.dtype), right), *others)
 
 
 @variant("max_pool2d", backward=True)

@@ -39,8 +39,8 @@ from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.matching.name_translation import read_mapping
 from pytest_msprobe.run.msprobe_config import read_run_ut
+from pytest_msprobe.storage.files import fingerprint
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
-from pytest_msprobe.storage.naming import fingerprint
 from pytest_msprobe.storage.tensors import read_tensor
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 from tests.support.hosts.disks import files_of_at_most
 
 

@@ -31,7 +31,7 @@ class AcrossOptions(PartOptions):
 
     def settings(self) -> Mapping[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
-        from pytest_msprobe.storage.naming import fingerprint
+        from pytest_msprobe.storage.files import fingerprint
 
         sections = {"api_mapping": self.apis, "cell_mapping": self.cells, "layer_mapping": self.layers}
         return {name: fingerprint(section.path) for name, section in sections.items() if section}

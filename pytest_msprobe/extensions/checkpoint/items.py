@@ -30,7 +30,7 @@ from pytest_msprobe.reports.page_file import Results, cannot_be_written, end_as_
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, as_json, failed_without_result
 from pytest_msprobe.run.item import JudgedItem
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:
     import pytest

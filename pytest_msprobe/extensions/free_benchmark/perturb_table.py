@@ -17,7 +17,7 @@ from pytest_msprobe.journal import Journal
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import DirectionResult, decode_extra
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 _PERTURBED = "perturbed"
 

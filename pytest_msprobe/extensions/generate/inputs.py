@@ -20,8 +20,8 @@ from pytest_msprobe.errors import CaseError, JournalError
 from pytest_msprobe.journal import read_journal
 from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case
 from pytest_msprobe.results.outcomes import Skip
+from pytest_msprobe.storage.files import fingerprint
 from pytest_msprobe.storage.limits import TensorFileError
-from pytest_msprobe.storage.naming import fingerprint
 from pytest_msprobe.storage.tensors import read_tensor
 
 # What came out is not among what goes in.

@@ -17,7 +17,7 @@ import msgspec
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import open_regular, read_regular
 from pytest_msprobe.errors import FolderError
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 MANIFEST = "generated.json"
 

@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     paths = runs_of(arguments.dump, _layout(arguments, "layout"))
     is_alone = arguments.golden is None
     if arguments.html is not None:
-        from pytest_msprobe.storage.atomic_write import atomic_write
+        from pytest_msprobe.storage.files import atomic_write
 
         with _written(arguments.html):
             arguments.html.parent.mkdir(parents=True, exist_ok=True)

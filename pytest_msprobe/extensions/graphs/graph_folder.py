@@ -28,7 +28,7 @@ from pytest_msprobe.extensions.graphs.vis_database import (
     open_database,
     recorded_items,
 )
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 _NODES = """
 SELECT node_name, node_type, up_node, sub_nodes, precision_index, overflow_level, micro_step_id, matched_node_link,

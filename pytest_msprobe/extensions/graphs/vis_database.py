@@ -22,7 +22,7 @@ from msprobe_hooks.dump.values import PlacedValue, Value, read_values
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.extensions.overflow.anomaly import Level
 from pytest_msprobe.extensions.graphs.nodes import LEVELS, UNMATCHED, Graph, Kind, Node, worst
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 #: The fields of each value, by the value's name.
 Items: TypeAlias = dict[str, dict[str, str]]

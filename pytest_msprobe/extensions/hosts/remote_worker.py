@@ -10,7 +10,7 @@ from typing import Any
 from pytest_msprobe.errors import HostError
 from pytest_msprobe.extensions.hosts.bootstrap import CHUNK, ArrivalError, evict, pin_file, store
 from pytest_msprobe.results.result import map_leaves
-from pytest_msprobe.storage.naming import fingerprint, locked
+from pytest_msprobe.storage.files import fingerprint, locked
 
 #: The key of ``workerinput`` by which a worker on another host learns of it.
 INPUT = "msprobe_elsewhere"

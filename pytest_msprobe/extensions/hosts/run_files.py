@@ -15,7 +15,7 @@ import pytest
 from msprobe_hooks.messages import format_size
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.extensions.hosts.bootstrap import CHUNK
-from pytest_msprobe.storage.naming import fingerprint
+from pytest_msprobe.storage.files import fingerprint
 
 
 @dataclass(frozen=True)

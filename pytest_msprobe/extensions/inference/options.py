@@ -51,7 +51,7 @@ class InferenceOptions(PartOptions):
 
     def settings(self) -> Mapping[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
-        from pytest_msprobe.storage.naming import fingerprint
+        from pytest_msprobe.storage.files import fingerprint
 
         files = [*(section.path for section in self.names), *([self.config] if self.config else [])]
         return {"match": str(self.match), "clip": f"{self.clip:g}", "names": " ".join(map(fingerprint, files))}

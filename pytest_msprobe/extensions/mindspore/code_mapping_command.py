@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.page_file import cannot_be_written
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import SourceLines

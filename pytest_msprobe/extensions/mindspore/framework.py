@@ -16,7 +16,6 @@ from mindspore import mint, ops
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
-from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes, reduced_precision
@@ -239,7 +238,7 @@ class MindSporeFramework:
         if name == "npu" or (name == AUTO and has_ascend()):
             return MindSporeNpu()
         device = devices.get("cpu" if name == AUTO else name)
-        if isinstance(device, CompiledDevice):
+        if hasattr(type(device), "eager"):
             raise DeviceError(f"device {name!r} compiles PyTorch's functions; MindSpore's run on npu, cpu or sim")
         if isinstance(device, RemoteCallDevice):
             return device.of(self.name)

@@ -13,7 +13,7 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.monitor.series_names import ANALYSIS_FILE, read_anomalies
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

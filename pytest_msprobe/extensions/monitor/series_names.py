@@ -35,7 +35,7 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.results.outcomes import BaseSkipReason
 from pytest_msprobe.results.result import SPREAD, DirectionResult, Spread, decode_extra
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 _OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")
 _RECORDED_PARAMETER = re.compile(r"((?:Module|Cell)\..+)\.parameters\.([^.]+)")

@@ -18,7 +18,7 @@ from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.extensions.msprobe_commands.comparison import ComparedOutput, ComparedRecord
 from pytest_msprobe.modes.check.baselines.recorded_result import torch_dtype
 from pytest_msprobe.reports.csv import BLANK, STATUS, as_text
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 Cells = dict[str, str]
 

@@ -18,7 +18,7 @@ from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError, unknown
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.run.valid_rows_file import read_yaml_rules
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 TENSOR_COLUMNS = (
     "Cosine",

@@ -20,7 +20,7 @@ from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.recorder import TorchRecorder
 from pytest_msprobe.extensions.operators.database import Operator, Sample
 from pytest_msprobe.extensions.operators.sweep import FILE, Recorded, Sweep, Task
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 _FUNCTIONAL = "nn.functional."
 _PLAIN = (torch.Tensor, int, float, complex, str, slice, torch.dtype, torch.device, torch.layout, torch.memory_format)

@@ -44,7 +44,7 @@ from pytest_msprobe.run.header import files_in_one_line, kinds_of
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.shared_options import JSON
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:
     import pytest

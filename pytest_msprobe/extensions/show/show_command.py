@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.page_file import cannot_be_written
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.show.pairs import Judging

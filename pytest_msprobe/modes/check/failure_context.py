@@ -1,27 +1,23 @@
-"""Context of failures: math modes, call site, the compiler's faults, and results that the CPU computed."""
+"""Context of failures: call site, statistics of inputs, and results that the CPU computed."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
-from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.cpu_fallback import has_cpu_fallback, ops_without_kernel
-from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged
-from pytest_msprobe.modes.check.tallies import Compiled, with_compiled
 from pytest_msprobe.reports.text import clipped
 from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, InputStatistics, with_called_at, with_inputs
@@ -62,38 +58,6 @@ def _statistics(path: str, tensor: torch.Tensor) -> InputStatistics:
     return InputStatistics(path, str(tensor.dtype), tuple(tensor.shape), least, greatest, mean, rms, lost)
 
 
-def add_compilation_note(judged: Judged) -> DirectionResult:
-    """Add what was compiled, and of a failure whether the same call passes where it is not."""
-    device, result = judged.replay.setup.device, judged.result
-    assert isinstance(device, CompiledDevice)
-    compilation = device.take_compilation(result.record)
-    if compilation is None:
-        # It did not come to a run on the device.
-        return result
-    compiled = Compiled(device.backend, **asdict(compilation))
-    result = with_compiled(result, compiled)
-    if result.verdict.outcome == "fail":
-        return replace(result, notes=(*result.notes, _whose_fault(judged, device)))
-    if result.verdict.outcome == "pass" and compiled.left_eager and LITTLE_JUDGED not in result.extras:
-        return result.with_extra(LITTLE_JUDGED, compiled.left_eager)
-    return result
-
-
-def _whose_fault(judged: Judged, device: CompiledDevice) -> str:
-    """Return what the same call comes to where nothing is compiled, on the same inputs, and then compiled again."""
-    replay = judged.replay
-    eager = Replay(replay.call, replace(replay.setup, device=device.eager)).judge(judged.direction)
-    match eager.verdict.outcome:
-        case "fail":
-            return f"It fails without torch.compile as well, so the kernel is wrong: {eager.reason}"
-        case "skip":
-            return f"Without torch.compile it cannot be judged: {eager.reason}"
-        case _ if replay.again().judge(judged.direction).verdict.outcome != "fail":
-            return f"It passes without torch.compile, and {PASSED_AGAIN} compiled: it is not wrong each time."
-        case _:
-            return f"It passes without torch.compile: the code that {device.backend} made of it is wrong."
-
-
 class ReportLeftToCpu:
     """Runs a judged call once more, watched, and says what the card left to the CPU.
 
@@ -106,7 +70,8 @@ class ReportLeftToCpu:
     def __call__(self, judged: Judged) -> DirectionResult:
         """Return the result of a judged call, with the operators that the card left to the CPU."""
         setup, result = judged.replay.setup, judged.result
-        if not result.outputs or setup.framework.name != PYTORCH or not has_cpu_fallback(setup.device.location()):
+        is_plain = setup.framework.name == PYTORCH and not hasattr(type(setup.device), "eager")
+        if not (result.outputs and is_plain and has_cpu_fallback(setup.device.location())):
             return result
         operators = self._operators(judged)
         if not operators:

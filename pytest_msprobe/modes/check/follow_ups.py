@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dump], str]) -> list[FollowUp]:
     """Return what a run's options ask for, in the order in which it happens; ``fingerprint`` digests a dump."""
-    from pytest_msprobe.modes.check.failure_context import add_failure_context
+    from pytest_msprobe.modes.check.failure_context import ReportLeftToCpu, add_failure_context
 
     steps: list[FollowUp] = [add_failure_context]
     save: SaveFailure | None = None
@@ -28,14 +28,7 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         from pytest_msprobe.modes.check.baselines.save_tensors import KeepTensors
 
         steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
-    if options.device.name.partition(":")[0] == "compiled":
-        from pytest_msprobe.modes.check.failure_context import add_compilation_note
-
-        steps.append(add_compilation_note)
-    else:
-        from pytest_msprobe.modes.check.failure_context import ReportLeftToCpu
-
-        steps.append(ReportLeftToCpu())
+    steps.append(ReportLeftToCpu())
     # What these find is a failure to be saved like any other.
     if check.repeat is not None:
         from pytest_msprobe.modes.check.reruns import Repeat

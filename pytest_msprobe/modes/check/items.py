@@ -32,7 +32,7 @@ from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.item_bases import preselect
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
-from pytest_msprobe.storage.naming import fingerprint
+from pytest_msprobe.storage.files import fingerprint
 
 if TYPE_CHECKING:
     import pytest

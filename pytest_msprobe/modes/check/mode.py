@@ -24,7 +24,6 @@ from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
 from pytest_msprobe.modes.check.rerun_results import BatchInvarianceTally, RepeatsTally
 from pytest_msprobe.modes.check.tallies import (
-    CompiledTally,
     LeftOpenTally,
     LittleJudgedTally,
     MathModeTally,
@@ -92,7 +91,6 @@ class CheckMode:
             LeftOpenTally(),
             MathModeTally(),
             LayoutTally(config.stash[options_key].layout, dumps.values()),
-            CompiledTally(),
             RepeatsTally(),
             BatchInvarianceTally(),
             *features_of(config).tallies(in_detail=config.get_verbosity() > 1),

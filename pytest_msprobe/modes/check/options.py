@@ -160,7 +160,7 @@ class CheckOptions:
         requested = self._asked() | {name: setting for name, setting in settings.items() if setting}
         if self.remote_baseline is not None:
             return requested | {"baseline": self.remote_baseline.name}
-        from pytest_msprobe.storage.naming import fingerprint
+        from pytest_msprobe.storage.files import fingerprint
 
         return requested | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 

@@ -1,4 +1,4 @@
-"""Counts for the summary of a check: weak verdicts, math modes, elements left open, unused tensors, compilation."""
+"""Counts for the summary of a check: weak verdicts, math modes, elements left open, unused tensors."""
 
 from __future__ import annotations
 
@@ -6,39 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import msgspec
-
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
-from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, DirectionResult, decode_extra, left_open_of
-
-_COMPILED = "compiled"
-
-
-class Compiled(msgspec.Struct, frozen=True):
-    """A call compiled by a backend; the fields are those of `devices.compiled.Compilation`."""
-
-    backend: str
-    graphs: int
-    breaks: tuple[str, ...] = ()
-    kernels: int | None = None
-    seconds: float = 0.0
-
-    @property
-    def left_eager(self) -> str:
-        """Return why a verdict says little of the compiler: it compiled nothing; empty where it did."""
-        if self.breaks and not self.kernels:
-            return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
-        return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""
-
-
-def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResult:
-    """Return a result with what was compiled."""
-    return result.with_extra(_COMPILED, msgspec.to_builtins(compiled))
-
-
-def compiled_of(extras: Mapping[str, Any]) -> Compiled | None:
-    """Return what the extras of a result say of compiling."""
-    return decode_extra(extras, _COMPILED, Compiled)
+from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, left_open_of
 
 
 class ExtraTally:
@@ -109,29 +78,3 @@ class UnusedTensorsTally(ExtraTally):
         count, first = self._counts.total(), next(iter(self._counts))
         others = " (and others)" if count > 1 else ""
         return [f"{count} judged by the baseline's numbers, not its tensors: {first}{others}"]
-
-
-class CompiledTally:
-    """Counts, for the summary, what was compiled and how long that took, and where Python ran in between."""
-
-    def __init__(self) -> None:
-        self._backend = ""
-        self._compiled = 0
-        self._seconds = 0.0
-        self._breaks: Counter[str] = Counter()
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count one record."""
-        compiled = compiled_of(extras)
-        if compiled is not None:
-            self._backend = compiled.backend
-            self._compiled += compiled.seconds > 0
-            self._seconds += compiled.seconds
-            self._breaks.update(compiled.breaks)
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        if not self._backend:
-            return []
-        whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; equal shapes share the code"
-        return [whole, *(f"  {count} with a graph break: {reason}" for reason, count in self._breaks.most_common())]

@@ -108,7 +108,7 @@ class CompareOptions:
 
     def settings(self) -> Mapping[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
-        from pytest_msprobe.storage.naming import fingerprint
+        from pytest_msprobe.storage.files import fingerprint
 
         return {
             "fuzzy": str(self.fuzzy),

@@ -19,7 +19,7 @@ import msgspec
 
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.results.result import as_json
-from pytest_msprobe.storage.atomic_write import file_of_part
+from pytest_msprobe.storage.files import file_of_part
 
 _HEAD = re.compile(rb'<!doctype html>\n<html lang="en" data-page="([^"]*)">')
 

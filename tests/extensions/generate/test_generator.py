@@ -12,7 +12,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.frameworks import missing_piece
 from pytest_msprobe.journal import Entry, Header, JournalWriter
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.storage.naming import fingerprint
+from pytest_msprobe.storage.files import fingerprint
 
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLE = REPOSITORY / "examples" / "check_a_dump" / "dump.json"

@@ -9,7 +9,7 @@ from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.generate.inputs import read_failures
 from pytest_msprobe.journal import Entry, Header, JournalWriter
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.storage.naming import fingerprint
+from pytest_msprobe.storage.files import fingerprint
 
 RECORD = "Functional.softmax.0.forward"
 

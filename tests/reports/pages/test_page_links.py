@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from pytest_msprobe.reports.pages import page_of_journal, relative_address, write_page
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 from tests.support.browser.pages import page_data
 
 SAMPLE = "tests.reports.pages.sample_page"

@@ -4,7 +4,7 @@ The compiler's generated code is read, and each of its kernels recorded as a cal
 the calls between graphs.
 Level of a recording: ``compiled``, with PyTorch. It adds no command and no file besides those of every recording.
 Without it this level is refused.
-Take it out by deleting this folder and tests/extensions/compiled_graphs.
+Take it out by deleting this folder, that of the same name of the plugin, and tests/extensions/compiled_graphs.
 
 Importing its modules loads isal, msgspec and torch.
 """

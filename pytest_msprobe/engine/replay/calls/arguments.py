@@ -166,6 +166,10 @@ def build_arguments(
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     if traits.constraint is not None and not is_supplied and (not real_data or _draws_numbers(call)):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
+    # Other frameworks define their points by themselves.
+    if traits.points is not None and not (is_supplied or call.counterpart or (real_data and has_tensor_files(call))):
+        with contextlib.suppress(*REFUSALS):
+            traits.points(DrawnArguments(args, kwargs, stream_seed(seed, str(call.name), "points")))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]

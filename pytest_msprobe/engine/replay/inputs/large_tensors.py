@@ -18,12 +18,14 @@ import numpy.typing as npt
 import torch
 
 from msprobe_hooks.dump.schema import TensorElement
-from pytest_msprobe.engine.replay.inputs.mask_detection import Mask, mask_of, masked
 from pytest_msprobe.engine.replay.inputs.philox import GROUP, Piece, fill, words
 from pytest_msprobe.engine.replay.inputs.recorded_statistics import (
+    Mask,
     Peak,
     finite_range,
     integer_range,
+    mask_of,
+    masked,
     peak_of,
     placed_values,
     working_dtype,

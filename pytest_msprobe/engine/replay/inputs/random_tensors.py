@@ -14,10 +14,11 @@ import torch
 
 from msprobe_hooks.dump.schema import Number, TensorElement
 from pytest_msprobe.engine.replay.inputs.large_tensors import is_large, large_tensor
-from pytest_msprobe.engine.replay.inputs.mask_detection import mask_of, masked
 from pytest_msprobe.engine.replay.inputs.recorded_statistics import (
     finite_range,
     integer_range,
+    mask_of,
+    masked,
     peak_of,
     placed_values,
     working_dtype,

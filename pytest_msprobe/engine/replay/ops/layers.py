@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_msprobe.engine.replay.inputs.constraints import indices, segments, values
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
+from pytest_msprobe.engine.replay.inputs.points import Argument, Points, apart, at
 from pytest_msprobe.engine.replay.ops import cuts
 from pytest_msprobe.engine.replay.ops.convolution_geometry import PARAMETERS
 from pytest_msprobe.engine.replay.ops.cuts import Blocks
@@ -26,8 +27,8 @@ def _by_element(parameters: str) -> Blocks:
     return Blocks(cuts.loss_of_elements, f"input target {parameters}")
 
 
-def _difference(parameters: str) -> OpInfo:
-    return OpInfo(blocks=_by_element(parameters), terms="squared_loss", gradient_terms="difference_loss")
+def _difference(parameters: str, points: Points | None = None) -> OpInfo:
+    return OpInfo(points=points, blocks=_by_element(parameters), terms="squared_loss", gradient_terms="difference_loss")
 
 
 ROWS: Rows = (
@@ -174,9 +175,14 @@ ROWS: Rows = (
     ("ctc_loss _ctc_loss", OpInfo(constraint=values.ctc_loss())),
     ("_ctc_loss_backward", OpInfo(constraint=values.ctc_loss(1, blank_at=7))),
     ("mse_loss", _difference("size_average reduce reduction weight")),
-    ("smooth_l1_loss", _difference("size_average reduce reduction beta")),
-    ("huber_loss", _difference("reduction delta weight")),
-    ("l1_loss", OpInfo(blocks=_by_element("size_average reduce reduction weight"), terms="loss")),
+    ("smooth_l1_loss", _difference("size_average reduce reduction beta", apart(Argument(5, "beta", 1.0)))),
+    ("huber_loss", _difference("reduction delta weight", apart(Argument(3, "delta", 1.0)))),
+    (
+        "l1_loss",
+        OpInfo(
+            points=at(Argument(1, "target")), blocks=_by_element("size_average reduce reduction weight"), terms="loss"
+        ),
+    ),
     (
         "binary_cross_entropy_with_logits",
         OpInfo(

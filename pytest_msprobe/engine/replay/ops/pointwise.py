@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_msprobe.engine.replay.inputs.constraints import values
+from pytest_msprobe.engine.replay.inputs.points import Argument, at, powers
 from pytest_msprobe.engine.replay.ops import open_elements
 from pytest_msprobe.engine.replay.ops.cuts import Blocks, alike, elementwise
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
@@ -12,20 +13,51 @@ _BLOCKS = Blocks(elementwise, "input other third")
 _IN_PLACE = Blocks(elementwise, "input other", in_place=True)
 _DIVISOR, _DIVIDEND = values.divisor(1, "other"), values.divisor(0)
 
+_ZEROS, _EQUAL = at(0.0, -0.0), at(Argument(1, "other"))
+_MIN, _MAX = Argument(1, "min"), Argument(2, "max")
+_LAMBDA, _MINUS_LAMBDA = Argument(1, "lambd", 0.5), Argument(1, "lambd", 0.5, -1)
+_HARDTANH = at(Argument(1, "min_val", -1.0), Argument(2, "max_val", 1.0))
+
 ROWS: Rows = (
-    (
-        "abs exp gelu maximum minimum mul neg pow reciprocal rsqrt sqrt square where __mul__ __neg__ __pow__ __rmul__",
-        OpInfo(blocks=_BLOCKS),
-    ),
+    ("exp gelu mul neg reciprocal rsqrt sqrt square where __mul__ __neg__ __rmul__", OpInfo(blocks=_BLOCKS)),
+    ("abs", OpInfo(blocks=_BLOCKS, points=_ZEROS)),
+    ("maximum minimum", OpInfo(blocks=_BLOCKS, points=_EQUAL)),
+    ("pow __pow__", OpInfo(blocks=_BLOCKS, points=powers)),
     ("sigmoid tanh", OpInfo(blocks=_BLOCKS, found_in="torch.nn.functional")),
-    ("elu_ hardsigmoid hardswish hardtanh_ leaky_relu_", OpInfo(found_in="torch.nn.functional")),
+    # At its edges the gradient of hardswish is one or the other by the version of torch.
+    ("hardswish", OpInfo(found_in="torch.nn.functional")),
+    ("hardsigmoid", OpInfo(points=at(-3.0, 3.0), found_in="torch.nn.functional")),
+    ("hardtanh_", OpInfo(points=_HARDTANH, found_in="torch.nn.functional")),
+    ("elu_ leaky_relu_", OpInfo(points=_ZEROS, found_in="torch.nn.functional")),
+    (
+        "count_nonzero elu heaviside leaky_relu logical_not prelu selu selu_ sgn sgn_ sign_ signbit sinc xlogy",
+        OpInfo(points=_ZEROS),
+    ),
+    ("hardtanh", OpInfo(points=_HARDTANH)),
+    ("relu6", OpInfo(points=at(0.0, -0.0, 6.0))),
+    ("threshold threshold_", OpInfo(points=at(Argument(1, "threshold")))),
+    ("hardshrink softshrink", OpInfo(points=at(_LAMBDA, _MINUS_LAMBDA))),
+    ("clamp clamp_ clip clip_", OpInfo(points=at(_MIN, _MAX))),
+    ("clamp_min clamp_min_", OpInfo(points=at(_MIN))),
+    ("clamp_max clamp_max_", OpInfo(points=at(Argument(1, "max")))),
+    ("hardsigmoid_backward", OpInfo(points=at(-3.0, 3.0, of=1))),
+    ("hardtanh_backward", OpInfo(points=at(Argument(2, "min_val"), Argument(3, "max_val"), of=1))),
+    ("leaky_relu_backward", OpInfo(points=at(0.0, -0.0, of=1))),
+    ("threshold_backward", OpInfo(points=at(Argument(2, "threshold"), of=1))),
+    (
+        """eq fmax fmin ge greater greater_equal gt le less less_equal lt ne not_equal
+        __eq__ __ge__ __gt__ __le__ __lt__ __ne__""",
+        OpInfo(points=_EQUAL),
+    ),
+    ("copysign copysign_", OpInfo(points=at(0.0, -0.0, of=1, name="other"))),
+    ("round round_", OpInfo(points=at(0.5, -0.5, 1.5, -1.5, 2.5, -2.5))),
+    ("ceil ceil_ fix floor floor_ frac trunc trunc_", OpInfo(points=at(1.0, -1.0, 2.0, -2.0))),
     ("add sub __add__ __sub__", OpInfo(blocks=_BLOCKS, terms="addition", step="addition")),
     ("__radd__ __rsub__", OpInfo(blocks=_BLOCKS, terms="addition")),
     ("log", OpInfo(blocks=_BLOCKS, terms="logarithm")),
-    (
-        """abs_ add_ exp_ log_ mul_ neg_ pow_ reciprocal_ relu_ rsqrt_ sigmoid_ sqrt_ square_ sub_ tanh_ relu silu""",
-        OpInfo(blocks=_IN_PLACE),
-    ),
+    ("add_ exp_ log_ mul_ neg_ reciprocal_ rsqrt_ sigmoid_ silu sqrt_ square_ sub_ tanh_", OpInfo(blocks=_IN_PLACE)),
+    ("abs_ relu relu_", OpInfo(blocks=_IN_PLACE, points=_ZEROS)),
+    ("pow_", OpInfo(blocks=_IN_PLACE, points=powers)),
     ("__iadd__ __isub__", OpInfo(in_place=True, blocks=_IN_PLACE, terms="addition", step="addition")),
     ("__imul__", OpInfo(in_place=True, blocks=_IN_PLACE)),
     ("__ipow__ __iand__ __ior__ __ixor__", OpInfo(in_place=True)),
@@ -35,7 +67,7 @@ ROWS: Rows = (
     ("addcmul", OpInfo(terms="added_product")),
     ("addcdiv", OpInfo(terms="added_quotient", step="added_quotient")),
     ("log2 log10", OpInfo(terms="logarithm")),
-    ("sign", OpInfo(step="sign")),
+    ("sign", OpInfo(points=_ZEROS, step="sign")),
     ("_fused_adam_ _fused_adamw_", OpInfo(step="adam")),
     # A division of whole numbers by none that is zero.
     (

@@ -10,6 +10,7 @@ import torch
 
 from pytest_msprobe.engine.replay.inputs import sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
+from pytest_msprobe.engine.replay.inputs.points import Points
 from pytest_msprobe.engine.replay.ops.canonical_factors import Alignment, Products, Undifferentiable
 from pytest_msprobe.engine.replay.ops.cuts import Blocks
 from pytest_msprobe.engine.replay.ops.open_elements import OpenElements
@@ -60,7 +61,8 @@ class Quantized(Protocol):
 class OpInfo:
     """What is special about an operation; the defaults say that nothing is.
 
-    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``reads`` says which elements
+    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``points`` puts into them where
+    kernels differ and torch does not leave the result open; ``reads`` says which elements
     of a large one are read, so that the others need not be drawn; ``class_targets`` are widened to the 64 bits that
     torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
     ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
@@ -101,6 +103,7 @@ class OpInfo:
     """
 
     constraint: Constraint | None = None
+    points: Points | None = None
     reads: sparse_reads.Reads | None = None
     class_targets: bool = False
     index: bool = False

@@ -21,7 +21,7 @@ from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.tensor_folder import RecordRow
 from pytest_msprobe.results.result import Start, as_json
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.storage.files import atomic_write
 
 VERSION = 1
 

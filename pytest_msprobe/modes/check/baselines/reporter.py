@@ -19,7 +19,7 @@ from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import setups_key
-from pytest_msprobe.storage.naming import fingerprint
+from pytest_msprobe.storage.files import fingerprint
 
 _described_key = pytest.StashKey[list[str]]()
 

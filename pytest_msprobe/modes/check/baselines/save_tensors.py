@@ -25,8 +25,8 @@ from pytest_msprobe.modes.check.baselines.tensor_folder import (
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.storage.files import TEMPORARY, locked
 from pytest_msprobe.storage.limits import SaveOptions, TensorFileError
-from pytest_msprobe.storage.naming import TEMPORARY, locked
 from pytest_msprobe.storage.tensors import describe, write_tensors
 
 

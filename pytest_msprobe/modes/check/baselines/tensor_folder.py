@@ -21,8 +21,8 @@ from msprobe_hooks.messages import format_size
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS
 from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.storage.files import LOCK_NAME, TEMPORARY, slug
 from pytest_msprobe.storage.limits import StoredTensor
-from pytest_msprobe.storage.naming import LOCK_NAME, TEMPORARY, slug
 
 _KEPT = "kept"
 

@@ -37,8 +37,8 @@ from pytest_msprobe.modes.check.cases.case import (
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.storage.files import TEMPORARY, fingerprint, locked, slug
 from pytest_msprobe.storage.limits import SaveOptions, TensorFileError
-from pytest_msprobe.storage.naming import TEMPORARY, fingerprint, locked, slug
 from pytest_msprobe.storage.tensors import describe, write_tensors
 
 # What is left out first where the limits are tight; without its inputs a case is of no use.

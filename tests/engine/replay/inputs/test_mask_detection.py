@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
-from pytest_msprobe.engine.replay.inputs.mask_detection import mask_of
 from pytest_msprobe.engine.replay.inputs.random_tensors import random_tensor
+from pytest_msprobe.engine.replay.inputs.recorded_statistics import mask_of
 from tests.support.dumps.recorder import Recorder
 
 LOWEST = torch.finfo(torch.float32).min

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -30,6 +31,11 @@ class DrawnArguments:
     def generator(self) -> torch.Generator:
         """Return what a constraint draws from."""
         return torch.Generator().manual_seed(self._seed)
+
+    @cached_property
+    def places(self) -> random.Random:
+        """Return what chooses places, of which it takes a few out of any number."""
+        return random.Random(self._seed)
 
     def get(self, position: int, *names: str) -> Any:
         """Return the argument at a position or under one of its names; None where it was not given."""

@@ -86,7 +86,7 @@ def test_a_wrong_decomposition_is_found_and_called_the_compilers_fault(
 
 
 _WRONG_KERNELS = """
-from pytest_msprobe.devices.compiled import CompiledDevice
+from pytest_msprobe.extensions.compiled_graphs.compiled_device import CompiledDevice
 
 
 def pytest_msprobe_register_devices(registry):

@@ -6,21 +6,31 @@ import contextlib
 import functools
 import itertools
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import ReducedPrecision, reduced_precision
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, decode_extra
 
 if TYPE_CHECKING:
     import torch
 
+    from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
+    from pytest_msprobe.reports.summary import Tally
+    from pytest_msprobe.run.options import Options
+
 DEFAULT_BACKEND: Final = "inductor"
+# Under this name a result says what was compiled.
+_COMPILED = "compiled"
 
 # A compiled function keeps its graphs and its loaded kernels.
 _KEPT = 256
@@ -243,3 +253,116 @@ def _counted() -> Iterator[Callable[[], Compilation]]:
         yield compilation
     finally:
         ended = time.perf_counter()
+
+
+class CompiledFeature(CheckFeature):
+    """Notes on calls whose kernels a compiler made."""
+
+    name = "compiled"
+
+    def usual_options(self) -> FeatureOptions:
+        """Return the step that follows each verdict on the compiled device."""
+        return _OnCompiledDevice()
+
+    def tallies(self, *, in_detail: bool) -> Collection[Tally]:
+        """Return what counts compiled calls."""
+        return (CompiledTally(),)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnCompiledDevice(FeatureOptions):
+    """The step, without an option of its own: the device asks for it."""
+
+    name = "compiled"
+
+    def follow_up(self, options: Options) -> FollowUp | None:
+        """Return what adds the notes, None for any other device."""
+        return add_compilation_note if options.device.name.partition(":")[0] == "compiled" else None
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A call compiled by a backend; the fields are those of `Compilation`."""
+
+    backend: str
+    graphs: int
+    breaks: tuple[str, ...] = ()
+    kernels: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def left_eager(self) -> str:
+        """Return why a verdict says little of the compiler: it compiled nothing; empty where it did."""
+        if self.breaks and not self.kernels:
+            return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
+        return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""
+
+
+def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResult:
+    """Return a result with what was compiled."""
+    return result.with_extra(_COMPILED, msgspec.to_builtins(compiled))
+
+
+def compiled_of(extras: Mapping[str, Any]) -> Compiled | None:
+    """Return what the extras of a result say of compiling."""
+    return decode_extra(extras, _COMPILED, Compiled)
+
+
+def add_compilation_note(judged: Judged) -> DirectionResult:
+    """Return a result with what was compiled, and of a failure whether the same call passes where it is not."""
+    device, result = judged.replay.setup.device, judged.result
+    assert isinstance(device, CompiledDevice)
+    compilation = device.take_compilation(result.record)
+    if compilation is None:
+        # It did not come to a run on the device.
+        return result
+    compiled = Compiled(device.backend, **asdict(compilation))
+    result = with_compiled(result, compiled)
+    if result.verdict.outcome == "fail":
+        return replace(result, notes=(*result.notes, _whose_fault(judged, device)))
+    if result.verdict.outcome == "pass" and compiled.left_eager and LITTLE_JUDGED not in result.extras:
+        return result.with_extra(LITTLE_JUDGED, compiled.left_eager)
+    return result
+
+
+def _whose_fault(judged: Judged, device: CompiledDevice) -> str:
+    """Return what the same call comes to where nothing is compiled, on the same inputs, and then compiled again."""
+    from pytest_msprobe.engine.replay.check import Replay
+    from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
+
+    replay = judged.replay
+    eager = Replay(replay.call, replace(replay.setup, device=device.eager)).judge(judged.direction)
+    match eager.verdict.outcome:
+        case "fail":
+            return f"It fails without torch.compile as well, so the kernel is wrong: {eager.reason}"
+        case "skip":
+            return f"Without torch.compile it cannot be judged: {eager.reason}"
+        case _ if replay.again().judge(judged.direction).verdict.outcome != "fail":
+            return f"It passes without torch.compile, and {PASSED_AGAIN} compiled: it is not wrong each time."
+        case _:
+            return f"It passes without torch.compile: the code that {device.backend} made of it is wrong."
+
+
+class CompiledTally:
+    """Counts, for the summary, what was compiled and how long that took, and where Python ran in between."""
+
+    def __init__(self) -> None:
+        self._backend = ""
+        self._compiled = 0
+        self._seconds = 0.0
+        self._breaks: Counter[str] = Counter()
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count one record."""
+        compiled = compiled_of(extras)
+        if compiled is not None:
+            self._backend = compiled.backend
+            self._compiled += compiled.seconds > 0
+            self._seconds += compiled.seconds
+            self._breaks.update(compiled.breaks)
+
+    def lines(self) -> list[str]:
+        """Return the summary's lines."""
+        if not self._backend:
+            return []
+        whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; equal shapes share the code"
+        return [whole, *(f"  {count} with a graph break: {reason}" for reason, count in self._breaks.most_common())]
