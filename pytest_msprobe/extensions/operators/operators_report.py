@@ -184,7 +184,7 @@ def _not_recorded(run: WholeRun) -> str:
     for case, why in reasons.items():
         dtypes.setdefault((case.operator, why), []).append(case.dtype)
     rows = (
-        [code_span(name), " ".join(of), code_span(clipped(why, _WHY_LENGTH))]
+        [code_span(name), " ".join(sorted(of, key=_place)), code_span(clipped(why, _WHY_LENGTH))]
         for (name, why), of in sorted(dtypes.items())
     )
     table = _table(["operator of the database", "dtypes", "why"], rows)
