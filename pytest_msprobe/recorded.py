@@ -42,7 +42,7 @@ class Tensor:
     The statistics are those of all elements; ``finite_min`` and ``finite_max`` leave NaN and infinities out, which
     ``nan_count``, ``posinf_count`` and ``neginf_count`` count. ``numpy`` says that the call got an array. ``stride``
     and the numbers after it, in elements, say how it lay in memory: None for a contiguous one; arguments of the same
-    number ``storage`` share one.
+    number ``storage`` share one. ``is_conj`` and ``is_neg`` say that it had torch's conjugate or negative bit.
     """
 
     dtype: Any
@@ -63,13 +63,16 @@ class Tensor:
     storage_offset: int = 0
     storage_size: int | None = None
     storage: int | None = None
+    is_conj: bool = False
+    is_neg: bool = False
 
     @property
     def layout(self) -> Layout | None:
         """Return how it lay in memory."""
         if self.stride is None:
             return None
-        return Layout(self.stride, self.storage_offset, self.storage_size, self.storage)
+        bits = {"is_conj": self.is_conj, "is_neg": self.is_neg}
+        return Layout(self.stride, self.storage_offset, self.storage_size, self.storage, **bits)
 
 
 @dataclass(frozen=True, slots=True)

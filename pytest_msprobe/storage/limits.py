@@ -35,11 +35,13 @@ def parse_limits(text: str) -> tuple[int, int]:
 
 
 class StoredTensor(msgspec.Struct, frozen=True):
-    """Form of a tensor: dtype (``torch.float32``), shape, and strides in elements."""
+    """Form of a tensor: dtype (``torch.float32``), shape, strides in elements, and lazy bits of torch."""
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    is_conj: bool = False
+    is_neg: bool = False
 
 
 class TensorFileError(Exception):

@@ -1,7 +1,8 @@
 """Tensors in one safetensors file.
 
-That format knows neither strides nor all of torch's dtypes: strides are next to the file, and what some version of
-safetensors may not know is stored as its bytes. The package is optional, so it is imported where a file is opened.
+That format knows neither strides and lazy bits nor all of torch's dtypes: those are next to the file, and what some
+version of safetensors may not know is stored as its bytes. The package is optional, so it is imported where a file is
+opened.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import torch
 
 from msprobe_hooks.dump.memory_layouts import span
 from msprobe_hooks.regular_files import require_regular
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.strides import lay_out
+from pytest_msprobe.engine.values.strides import flipped, lay_out, resolved
 from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 
@@ -34,8 +36,11 @@ _ALWAYS_FREE = 64 * 2**20
 
 
 def describe(tensor: torch.Tensor) -> StoredTensor:
-    """Return what the file does not say of a tensor."""
-    return StoredTensor(str(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()))
+    """Return what the file does not say of a tensor. Raises TensorFileError for more than a block of elements."""
+    if not is_plain(tensor):
+        raise TensorFileError("a sparse, nested or quantized tensor is not stored")
+    bits = tensor.is_conj(), tensor.is_neg()
+    return StoredTensor(str(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), *bits)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
@@ -52,7 +57,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dic
 
 
 def _storable(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    plain = resolved(tensor).clone(memory_format=torch.contiguous_format)
     return plain if plain.dtype in _STORED_AS_THEY_ARE else plain.view(-1).view(torch.uint8)
 
 
@@ -64,7 +69,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
-    """Read one tensor as it was: dtype, shape and strides.
+    """Read one tensor as it was: dtype, shape, strides and lazy bits.
 
     Raises TensorFileError where the file is missing, is damaged or holds something else, Skip where its dtype is
     unknown.
@@ -101,7 +106,9 @@ def _laid_out(path: Path, name: str, values: torch.Tensor, stored: StoredTensor)
             f"{path}: the strides {stored.stride} of tensor {name!r} reach over {reach / 2**30:.1f} GiB, "
             "more than is free"
         )
-    return values if values.stride() == stored.stride else lay_out(values, stored.stride)
+    memory = resolved(flipped(values, conj=stored.is_conj, neg=stored.is_neg))
+    memory = memory if memory.stride() == stored.stride else lay_out(memory, stored.stride)
+    return flipped(memory, conj=stored.is_conj, neg=stored.is_neg)
 
 
 @contextmanager

@@ -345,6 +345,22 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.coalesce() if tensor.is_sparse else tensor.resolve_conj().resolve_neg()
+
+
+@variant("matmul mul exp sum einsum softmax mm add to_dense")
+def lazy_bits_resolved_first(launch: Launch) -> Any:
+    """Lazily conjugated and negated arguments are resolved first, and sparse ones coalesced."""
+    return launch.run() if launch.in_place else launch.run(*map_tensors(_resolved, launch.args))
+
+
+@variant("sin", backward=True)
+def arriving_gradient_resolved_first(launch: Launch) -> Any:
+    """A gradient that arrives lazily conjugated is resolved first."""
+    return launch.run(launch.args[0], map_tensors(_resolved, launch.args[1]))
+
+
 CORRECT_DEVICES: tuple[Variant, ...] = (
     *(
         found

@@ -138,7 +138,8 @@ def digest(tree: Any, check: int = 0) -> int:
     """Return a checksum of every bit of a tree of tensors and plain values, carried on from another."""
     check = zlib.crc32(repr(map_tensors(lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}", tree)).encode(), check)
     for _, tensor in tensors_with_paths(tree):
-        values = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
+        values = dense.resolve_conj().resolve_neg().contiguous()
         # Zeros of either sign are equal.
         values = values + 0 if values.is_floating_point() and values.element_size() > 1 else values
         check = zlib.crc32(values.view(-1).view(torch.uint8).numpy(), check) if values.numel() else check

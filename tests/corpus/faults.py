@@ -12,6 +12,7 @@ from tests.corpus import (
     faults_of_gradients,
     faults_of_kernels,
     faults_of_layers,
+    faults_of_lazy_bits,
     faults_of_linear_algebra,
     faults_of_memory,
     faults_of_order,
@@ -32,6 +33,7 @@ _MODULES = (
     faults_of_gradients,
     faults_of_linear_algebra,
     faults_of_order,
+    faults_of_lazy_bits,
     faults_of_formulas,
     faults_of_backward_formulas,
 )

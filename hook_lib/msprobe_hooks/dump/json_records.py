@@ -74,6 +74,7 @@ def _tensor(element: TensorElement) -> dict[str, Any]:
         "requires_grad": element.requires_grad,
         "md5": element.checksum,
         "data_name": element.data_name,
+        **({} if element.nnz is None else {"nnz": element.nnz, "is_coalesced": element.is_coalesced}),
         **(layout_fields(element.layout) if element.layout is not None else {}),
     }
 

@@ -1,7 +1,8 @@
 """Memory layout of recorded tensors, and its decoding.
 
 An entry names what differs from a contiguous tensor at the start of a storage of its own: ``memory_format`` or
-``stride``, ``storage_offset``, ``storage_size``, and by ``storage`` which tensors of a record share their memory.
+``stride``, ``storage_offset``, ``storage_size``, ``is_conj`` and ``is_neg``, and by ``storage`` which tensors of a
+record share their memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.messages import shown
 
 #: The keys of an entry that describe its layout.
-LAYOUT_KEYS = ("memory_format", "stride", "storage_offset", "storage_size", "storage")
+LAYOUT_KEYS = ("memory_format", "stride", "storage_offset", "storage_size", "storage", "is_conj", "is_neg")
 
 # So many elements no storage has.
 _TOO_MANY_ELEMENTS = 2**63
@@ -34,6 +35,8 @@ class Layout(msgspec.Struct, frozen=True):
         storage_size: The size of the storage, where it is larger than what the tensor spans.
         storage: The number of the storage among those that several tensors of the record's direction share.
         derived: Whether it was concluded from the calls before it and not recorded.
+        is_conj: Whether memory holds the conjugates of its elements: the conjugate bit of torch.
+        is_neg: Whether memory holds its elements with the other sign: the negative bit of torch.
     """
 
     stride: tuple[int, ...]
@@ -41,6 +44,13 @@ class Layout(msgspec.Struct, frozen=True):
     storage_size: int | None = None
     storage: int | None = None
     derived: bool = False
+    is_conj: bool = False
+    is_neg: bool = False
+
+    def resolved(self) -> Layout:
+        """Return the layout without lazy bits; one that had them is of a storage of its own."""
+        is_lazy = self.is_conj or self.is_neg
+        return msgspec.structs.replace(self, is_conj=False, is_neg=False, storage=None) if is_lazy else self
 
 
 def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
@@ -81,7 +91,8 @@ def layout_of(fields: Mapping[str, Any], shape: Sequence[int], path: str) -> Lay
         _refuse(f"{path}.stride", "strides within 2**63 elements", list(stride))
     if size is not None and size < end:
         _refuse(f"{path}.storage_size", f"{end} elements or more, which the tensor spans", size)
-    return Layout(stride, offset, size, _whole(fields, "storage", path))
+    is_conj, is_neg = fields.get("is_conj") is True, fields.get("is_neg") is True
+    return Layout(stride, offset, size, _whole(fields, "storage", path), is_conj=is_conj, is_neg=is_neg)
 
 
 def _stride(fields: Mapping[str, Any], shape: Sequence[int], path: str) -> tuple[int, ...]:
@@ -122,4 +133,4 @@ def layout_fields(layout: Layout) -> dict[str, Any]:
         fields["storage_size"] = layout.storage_size
     if layout.storage is not None:
         fields["storage"] = layout.storage
-    return fields
+    return fields | {name: True for name in ("is_conj", "is_neg") if getattr(layout, name)}

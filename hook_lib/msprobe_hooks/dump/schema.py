@@ -83,6 +83,8 @@ class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum
         checksum: The checksum of its bytes.
         data_name: The name of its file.
         layout: How it lay in memory; None where that is unknown or contiguous.
+        nnz: How many elements a sparse COO tensor specified; None for any other.
+        is_coalesced: Whether those had a place of their own each, in order.
     """
 
     type: str
@@ -101,6 +103,8 @@ class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum
     checksum: str | None = None
     data_name: str | None = None
     layout: Layout | None = None
+    nnz: _Size | None = None
+    is_coalesced: bool = False
 
 
 class ValueElement(msgspec.Struct, frozen=True):
@@ -347,6 +351,8 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name if isinstance(data_name, str) else None,
         layout=layout_of(fields, shape, path),
+        nnz=count(fields, "nnz", path),
+        is_coalesced=fields.get("is_coalesced") is True,
     )
 
 

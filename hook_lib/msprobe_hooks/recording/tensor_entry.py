@@ -62,6 +62,10 @@ class TensorEntry(msgspec.Struct, gc=False):
     storage_offset: int | UnsetType = UNSET
     storage_size: int | UnsetType = UNSET
     storage: int | UnsetType = UNSET
+    is_conj: bool | UnsetType = UNSET
+    is_neg: bool | UnsetType = UNSET
+    nnz: int | UnsetType = UNSET
+    is_coalesced: bool | UnsetType = UNSET
     device_mesh: list[int] | UnsetType = UNSET
     placements: list[Any] | UnsetType = UNSET
 

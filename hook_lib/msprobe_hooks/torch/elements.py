@@ -79,10 +79,16 @@ def tensor_entry(tensor: Tensor) -> tuple[TensorEntry, int]:
         _describe_subclass(tensor, entry)
     elif tensor.layout is _STRIDED:
         return entry, _describe_memory(tensor, entry)
+    elif tensor.layout is torch.sparse_coo and tensor.dim() == tensor.sparse_dim() > 0:
+        entry.nnz, entry.is_coalesced = tensor._nnz(), tensor.is_coalesced()
     return entry, 0
 
 
 def _describe_memory(tensor: Tensor, entry: TensorEntry) -> int:
+    if tensor.is_conj():
+        entry.is_conj = True
+    if tensor.is_neg():
+        entry.is_neg = True
     is_contiguous = tensor.is_contiguous()
     if not is_contiguous:
         if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):

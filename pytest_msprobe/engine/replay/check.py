@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -29,6 +29,7 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import return_freed_before
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.strides import is_lazy
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -103,7 +104,8 @@ def add_layout_note(result: DirectionResult, check: DirectionCheck, strategies: 
     if not layouts or not _may_run_again(result, prepared.setup.device):
         return result
     if result.seconds > _LONGEST_EXPLAINED:
-        return _with_words(result, f"with {layouts}; contiguous inputs were not tried, which would take long")
+        words = f"with {_in_words(layouts)}; contiguous inputs were not tried, which would take long"
+        return _with_words(result, words)
 
     def judged(call: PreparedCall) -> Outcome:
         again = DirectionCheck(call, direction, check.recorded)
@@ -111,7 +113,10 @@ def add_layout_note(result: DirectionResult, check: DirectionCheck, strategies: 
 
     contiguous = judged(prepared.contiguous())
     may_be_cause = contiguous not in ("fail", "skip")
-    words = _words(contiguous, judged(prepared.again()) if may_be_cause else "fail", layouts)
+    again = judged(prepared.again()) if may_be_cause else "fail"
+    if may_be_cause and again == "fail":
+        layouts = _cause(layouts, lambda: judged(prepared.in_memory("resolved")))
+    words = _words(contiguous, again, _in_words(layouts))
     return _with_words(result, words).with_extra(CONTIGUOUS, contiguous)
 
 
@@ -150,32 +155,65 @@ def _with_words(result: DirectionResult, words: str) -> DirectionResult:
     return replace(result, verdict=verdict, outputs=outputs)
 
 
-def _layouts(prepared: PreparedCall, direction: Direction) -> str:
-    """Return what lay how in words, empty where all was contiguous."""
-    subject = prepared.trial.subject
-    tensors, layouts, tied = dict(subject.arguments.tensors()), dict(subject.arguments.layouts), subject.arguments.tied
+class _Named(NamedTuple):
+    """Name of a tensor's layout: its place in memory, its lazy bits, and if it shares memory; empty where usual."""
+
+    place: str
+    bits: str
+    sharing: str = ""
+
+
+def _layouts(prepared: PreparedCall, direction: Direction) -> dict[str, _Named]:
+    """Return what lay how by path, nothing where all was contiguous."""
+    arguments = prepared.trial.subject.arguments
+    tensors, tied = dict(arguments.tensors()), arguments.tied
+    named = {
+        path: _named(tuple(tensors[path].shape), layout)._replace(sharing=", which shares memory" * (path in tied))
+        for path, layout in arguments.layouts.items()
+    }
     if direction == "backward":
         arriving = vars(prepared.trial).get("grad_outputs", {})
         for path, gradient in arriving.items():
-            if not gradient.is_contiguous() or gradient.storage_offset():
-                tensors[f"grad.{path}"] = gradient
-                layouts[f"grad.{path}"] = Layout(gradient.stride(), gradient.storage_offset())
-    named = [
-        f"{_in_words(tensors[path], layout)} of {path}" + (", which shares memory" if path in tied else "")
-        for path, layout in layouts.items()
+            if not gradient.is_contiguous() or gradient.storage_offset() or is_lazy(gradient):
+                bits = {"is_conj": gradient.is_conj(), "is_neg": gradient.is_neg()}
+                layout = Layout(gradient.stride(), gradient.storage_offset(), **bits)
+                named[f"grad.{path}".rstrip(".")] = _named(tuple(gradient.shape), layout)
+    return named
+
+
+def _cause(layouts: dict[str, _Named], judged_without_bits: Callable[[], Outcome]) -> dict[str, _Named]:
+    """Return of layouts with which a call fails, and without which it passes, the bits or the places if they matter."""
+    places, bits = ({path: named for path, named in layouts.items() if named[part]} for part in (0, 1))
+    outcome = judged_without_bits() if places and bits else "skip"
+    if outcome == "skip":
+        return layouts
+    if outcome == "fail":
+        return {path: named._replace(bits="") for path, named in places.items()}
+    return {path: named._replace(place="") for path, named in bits.items()}
+
+
+def _in_words(layouts: Mapping[str, _Named]) -> str:
+    words = [
+        f"{' and '.join(filter(None, (named.place, named.bits)))} of {path}{named.sharing}"
+        for path, named in layouts.items()
     ]
-    more = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
-    return ", ".join([*named[:_MOST_NAMED], *more])
+    more = [f"{len(words) - _MOST_NAMED} more"] if len(words) > _MOST_NAMED else []
+    return ", ".join([*words[:_MOST_NAMED], *more])
 
 
-def _in_words(tensor: torch.Tensor, layout: Layout) -> str:
-    shape = tuple(tensor.shape)
+def _named(shape: tuple[int, ...], layout: Layout) -> _Named:
+    named = (("the conjugate bit", layout.is_conj), ("the negative bit", layout.is_neg))
+    bits = " and ".join(name for name, is_set in named if is_set)
+    return _Named(_place(shape, layout) or ("" if bits else "a larger storage"), bits)
+
+
+def _place(shape: tuple[int, ...], layout: Layout) -> str:
     for name in ("channels_last", "channels_last_3d"):
         if layout.stride == format_stride(name, shape):
             return name
     if layout.stride != contiguous_stride(shape):
         return f"stride {layout.stride}"
-    return f"storage offset {layout.storage_offset}" if layout.storage_offset else "a larger storage"
+    return f"storage offset {layout.storage_offset}" if layout.storage_offset else ""
 
 
 class Replay:

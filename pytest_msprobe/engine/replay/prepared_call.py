@@ -199,13 +199,14 @@ class PreparedCall:
 
     def contiguous(self) -> PreparedCall:
         """Return the same call on contiguous tensors."""
-        return self._in_memory("contiguous")
+        return self.in_memory("contiguous")
 
     def again(self) -> PreparedCall:
         """Return the same call on the same values, of which nothing is computed yet."""
-        return self._in_memory(self.setup.memory)
+        return self.in_memory(self.setup.memory)
 
-    def _in_memory(self, memory: Memory) -> PreparedCall:
+    def in_memory(self, memory: Memory) -> PreparedCall:
+        """Return the same call on the same values where its tensors lie so."""
         again = PreparedCall(
             self.call,
             replace(self.setup, memory=memory),

@@ -18,6 +18,33 @@ def kept_offset(offset: int, unit: int) -> int:
     return offset if offset <= unit else offset % unit + unit
 
 
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Return whether memory holds other numbers than a tensor's elements: it has the conjugate or the negative bit."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose memory holds its elements: itself, or a copy of one with a lazy bit."""
+    return tensor.resolve_conj().resolve_neg()
+
+
+def flipped(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:
+    """Return a view of the same memory with these of its lazy bits flipped, as far as its dtype has them."""
+    tensor = tensor.conj() if conj else tensor
+    is_never_negated = tensor.dtype is torch.bool or (tensor.is_floating_point() and tensor.element_size() == 1)
+    return torch._neg_view(tensor) if neg and not is_never_negated else tensor
+
+
+def without_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what lies in a tensor's memory, without a graph: a view that has no lazy bit."""
+    return flipped(tensor.detach(), conj=tensor.is_conj(), neg=tensor.is_neg())
+
+
+def with_bits_of(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of memory that has the lazy bits of a tensor."""
+    return flipped(memory, conj=tensor.is_conj(), neg=tensor.is_neg())
+
+
 def has_gaps(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has other elements in between its own, or one element at several places."""
     if tensor.layout is not torch.strided or tensor.is_contiguous():
@@ -44,7 +71,7 @@ def memory_size(tensor: torch.Tensor) -> int:
 
 def whole_memory(tensor: torch.Tensor) -> torch.Tensor:
     """Return the whole storage of a tensor as one line of elements, without a graph."""
-    return tensor.detach().as_strided((memory_size(tensor),), (1,), 0)
+    return without_bits(tensor).as_strided((memory_size(tensor),), (1,), 0)
 
 
 def places_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -67,11 +94,13 @@ def around(tensor: torch.Tensor, get: Callable[[torch.Tensor], torch.Tensor]) ->
     reach = span(shape, stride)
     others = torch.ones(reach, dtype=torch.bool)
     others[torch.arange(reach).as_strided(shape, stride).reshape(-1)] = False
-    return get(tensor.detach().as_strided((reach,), (1,)))[others]
+    return get(without_bits(tensor).as_strided((reach,), (1,)))[others]
 
 
 def as_laid_out(copy: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
-    """Return what ``copy`` makes of a tensor, with the tensor's own strides where a plain copy would lose them."""
+    """Return what ``copy`` makes of a tensor, with its own strides and lazy bits where a plain copy would lose them."""
+    if is_lazy(tensor):
+        return with_bits_of(as_laid_out(copy, without_bits(tensor)), tensor)
     if not has_gaps(tensor):
         return copy(tensor)
     memory = tensor.detach().as_strided((span(tensor.shape, tensor.stride()),), (1,))
@@ -92,6 +121,7 @@ def lay_out(values: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 def write_in_order(place: torch.Tensor, values: torch.Tensor) -> None:
     """Write values to a place, one after the other, whose elements may share memory."""
+    values = resolved(with_bits_of(values, place))
     # Bytes can be put anywhere, which cannot be said of every dtype.
     size = place.element_size()
     memory = whole_memory(place).view(torch.uint8).view(-1, size)

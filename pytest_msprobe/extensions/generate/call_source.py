@@ -96,7 +96,8 @@ def _tensor(element: TensorElement, terms: _Terms) -> Code:
     details |= {"requires_grad": element.requires_grad or None, "numpy": element.type == "numpy.ndarray" or None}
     details["file"] = terms.file_of(element)
     if element.layout is not None:
-        details |= {name: getattr(element.layout, name) or None for name in ("storage_offset", "storage_size")}
+        optional = ("storage_offset", "storage_size", "is_conj", "is_neg")
+        details |= {name: getattr(element.layout, name) or None for name in optional}
         details |= {"stride": element.layout.stride, "storage": element.layout.storage}
     named = {key: literal(value) for key, value in details.items() if value is not None}
     return call("recorded.Tensor", *_dtype_and_shape(element, terms), **named)

@@ -69,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--layout",
         metavar="LAYOUT",
-        help="parallel layout, whose ranks are merged into one model: tp=2,pp=2[,vpp=2][,order=...] or a YAML file",
+        help="parallel layout, whose ranks are merged into one model: tp=2,cp=2,ep=2,pp=2[,vpp=2][,order=...] or a "
+        "YAML file",
     )
     add("--golden-layout", metavar="LAYOUT", help="parallel layout of the golden run")
     add(

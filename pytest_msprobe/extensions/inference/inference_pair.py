@@ -39,6 +39,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcom
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.model_names.model_names import ModelNames
+    from pytest_msprobe.modes.compare.judging.shape_changes import MicroBatches
 
 SideName = Literal["target", "golden run"]
 #: How both runs are called, in the order of their columns.
@@ -115,7 +116,8 @@ class InferencePair:
     """Two runs of one model: ``target`` and ``golden`` are files or folders of steps and ranks.
 
     ``inherited`` is how many times the error of its inputs a value may have without being a culprit, ``clip`` how far
-    from 1 the ratio of probabilities may be before a clipped objective drops a token.
+    from 1 the ratio of probabilities may be before a clipped objective drops a token. ``batches`` are those of two runs
+    of one step in other micro-batches.
 
     Raises DumpError where a run cannot be used, or both share no token or no module.
     """
@@ -131,11 +133,13 @@ class InferencePair:
         sizes: ModelSizes | None = None,
         inherited: float = 10.0,
         clip: float = 0.2,
+        batches: MicroBatches | None = None,
     ) -> None:
         self.target_path, self.golden_path = target, golden
         self.clip = clip
+        self.batches = batches
         sizes = sizes or ModelSizes()
-        passes = [read_passes(path, names) for path in (target, golden)]
+        passes = [read_passes(path, names, batches) for path in (target, golden)]
         for path, forward_passes in zip((target, golden), passes, strict=True):
             task = next(
                 call.dump.task

@@ -7,15 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.recording_paths import find_dumps, rank_in_recording, step_rank
+from msprobe_hooks.errors import DumpError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.inference.options import MATCH, InferenceOptions, has_tensors, is_engine
+from pytest_msprobe.extensions.inference.options import (
+    MATCH,
+    InferenceOptions,
+    are_called_alike,
+    has_tensors,
+    is_engine,
+)
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
+from pytest_msprobe.modes.compare.judging.shape_changes import MicroBatches, micro_batches
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls, Row, encode
 from pytest_msprobe.results.outcomes import BaseSkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -47,7 +56,7 @@ def recording_of(path: Path) -> Path:
 
 
 def is_inference(options: CompareOptions, target: Path) -> bool:
-    """Return whether a run compares a training with an engine: as asked for, else by the modules of both runs.
+    """Return whether a run compares token by token: as asked for, else by the modules and shapes of both runs.
 
     Raises OptionError for an option that only a comparison of calls understands.
     """
@@ -55,11 +64,46 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
     if match == "calls" or (match is None and options.of_calls):
         return False
     if match is None:
-        are_recorded = has_tensors(target) and has_tensors(options.golden)
-        return are_recorded and is_engine(target) != is_engine(options.golden)
+        if not (has_tensors(target) and has_tensors(options.golden)):
+            return False
+        return is_engine(target) != is_engine(options.golden) or _are_tokens_cut_otherwise(target, options.golden)
     if options.of_calls:
         raise OptionError(f"{options.of_calls} does not work with {MATCH} inference", remedy="remove one of them")
     return True
+
+
+def _are_tokens_cut_otherwise(target: Path, golden: Path) -> bool:
+    """Return whether two runs cut one batch into other micro-batches whose rows can be found in both."""
+    folders = recording_of(target), recording_of(golden)
+    try:
+        batches = cut_otherwise(*folders)
+        if batches is None:
+            return False
+        from pytest_msprobe.extensions.inference.passes import read_passes
+
+        passes = [read_passes(folder, model_names(()), batches) for folder in folders]
+    except DumpError:
+        # What is wrong with a dump is reported where it is opened.
+        return False
+    return all(one.layout is not None for run in passes for one in run)
+
+
+def cut_otherwise(target: Path, golden: Path) -> MicroBatches | None:
+    """Return how two recordings of one process each cut one batch into other micro-batches; None where they do not.
+
+    Where both have equally many steps, the first of each is looked at. Raises DumpError where a dump cannot be used.
+    """
+    dumps = [[folder] if folder.is_file() else find_dumps(folder) for folder in (target, golden)]
+    if any(len({step_rank(path).rank for path in paths}) > 1 for paths in dumps):
+        return None
+    if len(dumps[0]) == len(dumps[1]):
+        dumps = [paths[:1] for paths in dumps]
+    try:
+        if are_called_alike(*dumps):
+            return None
+    except (OSError, ValueError):
+        return None
+    return micro_batches(*([read_dump(path) for path in paths] for paths in dumps))
 
 
 def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float) -> InferencePair:
@@ -76,13 +120,15 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
         )
     (target,) = folders
     inference = options.part(InferenceOptions)
+    golden = recording_of(options.golden)
     return InferencePair(
         target,
-        recording_of(options.golden),
+        golden,
         model_names(inference.names),
         sizes=ModelSizes() if inference.config is None else read_sizes(inference.config),
         inherited=inherited,
         clip=inference.clip,
+        batches=None if is_engine(target) or is_engine(golden) else cut_otherwise(target, golden),
     )
 
 
@@ -110,9 +156,10 @@ class InferenceComparison:
         passes = [
             counted(len(run.passes), "forward pass").replace("passs", "passes") for run in (pair.target, pair.golden)
         ]
+        batches = pair.batches
+        why = "as engine and trainer" if batches is None else f"as one step in other micro-batches ({MATCH} inference)"
         return [
-            f"msprobe: comparing {target} ({passes[0]}) with {golden} ({passes[1]}) token by token, as engine and "
-            "trainer",
+            f"msprobe: comparing {target} ({passes[0]}) with {golden} ({passes[1]}) token by token, {why}",
             f"msprobe: {counted(len(pair.pairs), 'token')} of {counted(len(pair.pairs.requests), 'request')} in both "
             "runs",
         ]

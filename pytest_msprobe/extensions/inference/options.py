@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,6 +25,7 @@ _CLIP = 0.2  # epsilon of PPO (Schulman et al., 2017)
 _ENGINE = re.compile(
     rb'"Module\.[^" ]*(\.(qkv_proj|gate_up_proj)\.\w+|QKVParallelLinear|MergedColumnParallelLinear)\.forward\.'
 )
+_MODULE = re.compile(rb'"Module\.([^"]{1,400})\.forward\.\d+"\s*:\s*\{')
 _TENSORS = re.compile(rb'"task": ?"tensor"')
 
 
@@ -33,8 +35,9 @@ class InferenceOptions(PartOptions):
 
     match: Match | None = option(
         MATCH,
-        "compare call by call (calls), or a training with an inference engine token by token (inference; default: "
-        "inference where one of the runs has modules that engines fuse)",
+        "compare call by call (calls), or token by token (inference), as a training with an inference engine or one "
+        "step in other micro-batches (default: inference where one of the runs has modules that engines fuse, or where "
+        "shapes say that the runs cut one batch otherwise)",
         metavar="calls|inference",
         read=one_of("calls", "inference"),
     )
@@ -69,6 +72,22 @@ def is_engine(path: Path) -> bool:
 def has_tensors(path: Path) -> bool:
     """Return whether the first dump of a file or folder was recorded with tensors, not with statistics alone."""
     return _has(path, _TENSORS)
+
+
+def are_called_alike(target: Sequence[Path], golden: Sequence[Path]) -> bool:
+    """Return whether the dumps of two runs have equally many calls of most modules that both have; reads names alone.
+
+    Raises OSError or ValueError where a file cannot be read.
+    """
+    ours, theirs = (Counter(_module_names(paths)) for paths in (target, golden))
+    shared = ours.keys() & theirs.keys()
+    return 2 * sum(ours[name] == theirs[name] for name in shared) >= len(shared)
+
+
+def _module_names(paths: Sequence[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            yield from (match[1] for match in _MODULE.finditer(text))
 
 
 def _has(path: Path, pattern: re.Pattern[bytes]) -> bool:

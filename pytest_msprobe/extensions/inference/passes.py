@@ -7,7 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,12 +21,16 @@ from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.inference.token_layout import (
     Integers,
+    Segment,
     TokenInputs,
     TokenLayout,
     read_integers,
     token_layout,
 )
 from pytest_msprobe.extensions.model_names.model_names import ModelNames
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.judging.shape_changes import MicroBatches
 
 EMBEDDING = "embed_tokens"
 ROTARY = "rotary_emb"
@@ -77,10 +83,11 @@ class RankPass:
     layout: TokenLayout | None
 
 
-def read_passes(folder: Path, names: ModelNames) -> list[ForwardPass]:
+def read_passes(folder: Path, names: ModelNames, batches: MicroBatches | None = None) -> list[ForwardPass]:
     """Return the forward passes of all steps and ranks below a folder, or in a file, in their order.
 
     Ranks with the same tokens in a pass share it (tensor or pipeline parallelism); others have passes of their own.
+    Of a step in other micro-batches of which no tokens are known, the sequences are numbered through.
     Raises DumpError where a dump cannot be used.
     """
     paths = [folder] if folder.is_file() else find_dumps(folder)
@@ -101,7 +108,25 @@ def read_passes(folder: Path, names: ModelNames) -> list[ForwardPass]:
             forward_passes += [_forward_pass(step_rank(ranks[0]).step, number, group) for group in shared]
     if not any(forward_pass.modules for forward_pass in forward_passes):
         raise DumpError(f"{folder}: no calls of modules; record both runs at level L0 or mix with model=")
+    if batches is not None and _are_sequences(batches) and all(one.layout is None for one in forward_passes):
+        return list(_numbered_through(forward_passes, batches.module))
     return forward_passes
+
+
+def _are_sequences(batches: MicroBatches) -> bool:
+    """Return whether the first dimensions of all calls of a run add up to the same in both."""
+    return sum(shape[0] for shape in batches.target) == sum(shape[0] for shape in batches.golden)
+
+
+def _numbered_through(forward_passes: Sequence[ForwardPass], module: str) -> Iterator[ForwardPass]:
+    """Yield passes in which each entry of the batch that a module is given is a request of one row."""
+    number = 0
+    for forward_pass in forward_passes:
+        values = (placed.value for call in forward_pass.modules.get(module, ())[:1] for placed in call.values)
+        size = next((value.shape[0] for value in values if value.is_tensor and value.shape), 0)
+        rows = [Segment(0, np.array([row]), request=str(number + row)) for row in range(size)]
+        number += size
+        yield replace(forward_pass, layout=TokenLayout((size,), rows) if rows else None)
 
 
 def _is_shared(one: RankPass, other: RankPass) -> bool:
@@ -126,7 +151,7 @@ def _rank_passes(dump: Dump, names: ModelNames) -> Iterator[RankPass]:
     if not calls:
         return
     counts = Counter(map(len, calls.values()))
-    embedding = next((own for path, own in calls.items() if names.canonical(path).name == EMBEDDING), None)
+    embedding = calls.get(_embedding({path: own[0] for path, own in calls.items()}, names))
     count = len(embedding) if embedding else counts.most_common(1)[0][0]
     noted = read_tokens(dump.path.parent)
     number_of_notes = f"{len(noted)} passes were noted in {dump.path.parent}, and {count} recorded"
@@ -138,6 +163,13 @@ def _rank_passes(dump: Dump, names: ModelNames) -> Iterator[RankPass]:
         if layout is not None and noted and len(noted) != count and not number:
             layout = replace(layout, notes=(*layout.notes, number_of_notes))
         yield RankPass(dump, modules, layout)
+
+
+def _embedding(modules: Mapping[str, str], names: ModelNames) -> str:
+    """Return the path of the module that embeds the tokens: the first of the class where none has its name."""
+    named = (path for path in modules if names.canonical(path).name == EMBEDDING)
+    of_class = (path for path, record in modules.items() if split_module(record).class_name == "Embedding")
+    return next(chain(named, of_class), "")
 
 
 def _shared(calls: Mapping[str, Sequence[str]], number: int, count: int) -> dict[str, str]:
@@ -154,7 +186,7 @@ def _shared(calls: Mapping[str, Sequence[str]], number: int, count: int) -> dict
 def _layout(dump: Dump, modules: Mapping[str, str], names: ModelNames, noted: PassTokens | None) -> TokenLayout | None:
     """Return the tokens of a pass, None where nothing that was recorded says them."""
     integers_by_key: dict[str, Integers] = {}
-    embedding = next((record for path, record in modules.items() if names.canonical(path).name == EMBEDDING), None)
+    embedding = modules.get(_embedding(modules, names))
     # The outer modules were given the tokens, and ended last.
     for record in reversed([*modules.values()]):
         names_of = positional_names(dump, record)

@@ -98,6 +98,10 @@ _UNMERGED: Final[Mapping[Reason, str]] = {
     "unreduced": "not compared, because ranks hold parts of a sum, and no recorded call reduces it",
     "missing": "not compared, because a part of a DTensor was not recorded",
     "averaged": "not compared, because one run has gradients after their reduction over data parallel ranks",
+    "tokens": "not compared, because each rank has the mean over its own tokens, and the golden one lies between them",
+    "positions": "not compared, because each rank counts its own tokens from 0",
+    "scaled": "gradients are a multiple of the golden run's, as where ranks with other tokens average them, and were "
+    "divided by it; specify gradients=sum if the training adds them up",
     "part": "parts of DTensors were compared as tensors; specify the layout of their run, such as tp=1 for FSDP",
     "unequal": "copies of the ranks differ; compared the one furthest from the golden run's",
 }
@@ -120,7 +124,12 @@ def whole_runs(target: Dump, golden: Dump, layouts: Sequence[Layout | None]) -> 
     parts = [part for part in parts_of_sides if part is not None] if None in parts_of_sides else []
     if not any(layouts):
         return Runs(target, golden, [*map(_note, parts)])
-    target_parts, golden_parts = (layout.tp if isinstance(layout, RunLayout) else 1 for layout in layouts)
-    ours, theirs = (replace(dump, task="statistics") for dump in (target, golden))
-    whole, other, unmerged = make_whole(ours, theirs, (target_parts, golden_parts))
+    ours, theirs = (layout if isinstance(layout, RunLayout) else RunLayout() for layout in layouts)
+    scale = (
+        None
+        if ours.gradient_scale is None or theirs.gradient_scale is None
+        else (ours.gradient_scale / theirs.gradient_scale)
+    )
+    dumps = [replace(dump, task="statistics") for dump in (target, golden)]
+    whole, other, unmerged = make_whole(dumps[0], dumps[1], (ours.axes, theirs.axes), scale)
     return Runs(whole, other, [*map(_note, [*parts, *unmerged])])

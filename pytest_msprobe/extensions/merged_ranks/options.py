@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.runs import Layout
 
 _HELP = (
-    "parallel layout of the {} run, whose ranks are merged into one model: tp=2,pp=2[,vpp=2][,order=...] or a YAML file"
+    "parallel layout of the {} run, whose ranks are merged into one model: tp=2,cp=2,ep=2,pp=2[,vpp=2]"
+    "[,order=...] or a YAML file"
 )
 
 

@@ -12,7 +12,7 @@ import torch
 from msprobe_hooks.dump.memory_layouts import span
 from msprobe_standards.tensor_layouts import as_array, is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.strides import ALIGNMENT, kept_offset, memory_size
+from pytest_msprobe.engine.values.strides import ALIGNMENT, flipped, kept_offset, memory_size, without_bits
 from pytest_msprobe.extensions.remote.messages import (
     AtArgument,
     AtTensor,
@@ -39,11 +39,12 @@ def packed(tensor: torch.Tensor) -> tuple[TensorForm, memoryview]:
     """
     if not is_plain(tensor):
         raise Skip(SkipReason.UNSUPPORTED, f"a result of layout {tensor.layout} does not cross to another machine")
-    plain = tensor.detach().resolve_conj().resolve_neg()
+    plain = without_bits(tensor)
     reach, before = span(plain.shape, plain.stride()), int(plain.storage_offset())
     unit = ALIGNMENT // plain.element_size()
     front = kept_offset(before, unit) if reach else 0
-    form = TensorForm(str(plain.dtype), tuple(plain.shape), tuple(plain.stride()), tensor.requires_grad, front)
+    bits = tensor.is_conj(), tensor.is_neg()
+    form = TensorForm(str(plain.dtype), tuple(plain.shape), tuple(plain.stride()), tensor.requires_grad, front, *bits)
     if not reach:
         return form, torch.empty(0, dtype=torch.uint8).numpy().data
     behind = min(memory_size(plain) - before - reach, unit)
@@ -70,7 +71,8 @@ def unpacked(form: TensorForm, blob: bytearray, most: float = math.inf) -> torch
     # A byte of a bool is 0 or 1, or what reads it may do anything.
     values = memory != 0 if dtype is torch.bool else memory.view(dtype)
     differentiable = dtype.is_floating_point or dtype.is_complex
-    return values.as_strided(form.shape, form.stride, form.offset).requires_grad_(form.requires_grad and differentiable)
+    tensor = flipped(values.as_strided(form.shape, form.stride, form.offset), conj=form.is_conj, neg=form.is_neg)
+    return tensor.requires_grad_(form.requires_grad and differentiable)
 
 
 def _holds(form: TensorForm, dtype: torch.dtype, size: int) -> bool:
@@ -94,7 +96,8 @@ def digest(tensors: Mapping[str, tuple[TensorForm, memoryview]]) -> bytes:
     """Return a digest of packed tensors by path."""
     whole = hashlib.blake2b(digest_size=16)
     for path, (form, blob) in tensors.items():
-        whole.update(f"{path} {form.dtype} {form.shape} {form.stride} {form.offset}".encode())
+        bits = form.is_conj, form.is_neg
+        whole.update(f"{path} {form.dtype} {form.shape} {form.stride} {form.offset} {bits}".encode())
         whole.update(blob)
     return whole.digest()
 

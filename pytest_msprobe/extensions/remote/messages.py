@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 #: Raised by one whenever an end of an earlier version would not understand, or misunderstand, what is said here.
-PROTOCOL = 2
+PROTOCOL = 3
 
 #: What the process elsewhere says first, before any frame, so that nothing else can be taken for it.
 HAIL = b"pytest-msprobe remote\n"
@@ -29,7 +29,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 class TensorForm(msgspec.Struct, frozen=True, array_like=True):
     """Form of bytes as a tensor: dtype (``torch.float32``), shape, strides in elements, and if gradients pass it.
 
-    ``offset`` is the place of its first element among them.
+    ``offset`` is the place of its first element among them; ``is_conj`` and ``is_neg`` are its lazy bits.
     """
 
     dtype: str
@@ -37,6 +37,8 @@ class TensorForm(msgspec.Struct, frozen=True, array_like=True):
     stride: tuple[int, ...]
     requires_grad: bool = False
     offset: int = 0
+    is_conj: bool = False
+    is_neg: bool = False
 
 
 # What a call returned, with everything in it that is no tensor.
@@ -138,7 +140,7 @@ class Forward(msgspec.Struct, frozen=True, tag="forward"):
     off: bool
     tensors: dict[str, TensorForm]
     drawn: Draw | None = None
-    memory: Literal["recorded", "contiguous", "given"] = "recorded"
+    memory: Literal["recorded", "resolved", "contiguous", "given"] = "recorded"
 
 
 class Backward(msgspec.Struct, frozen=True, tag="backward"):

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import torch
 
 from msprobe_hooks.dump.memory_layouts import span
@@ -30,7 +31,7 @@ from pytest_msprobe.engine.replay.trials.rng import run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.engine.values.strides import ALIGNMENT, as_laid_out, memory_size, whole_memory
+from pytest_msprobe.engine.values.strides import ALIGNMENT, as_laid_out, memory_size, whole_memory, with_bits_of
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.extensions.remote.codec import as_node, digest, packed, unpacked, without_gaps
@@ -202,7 +203,8 @@ def _with_memory(get: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tens
     """Return a tensor as ``get`` brings it to the CPU, with what lies between and around its elements."""
     if not is_plain(tensor) or memory_size(tensor) - span(tensor.shape, tensor.stride()) > _MOST_AROUND:
         return as_laid_out(get, tensor)
-    return get(whole_memory(tensor)).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    place = get(whole_memory(tensor)).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return with_bits_of(place, tensor)
 
 
 class _Sent:
@@ -215,7 +217,7 @@ class _Sent:
     def add(self, fetched: torch.Tensor, original: torch.Tensor) -> int:
         form, blob = packed(fetched)
         if original.requires_grad:
-            form = TensorForm(form.dtype, form.shape, form.stride, True)
+            form = msgspec.structs.replace(form, requires_grad=True)
         self.forms.append(form)
         self.blobs.append(blob)
         return len(self.forms) - 1

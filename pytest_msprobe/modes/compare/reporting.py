@@ -16,7 +16,7 @@ import pytest
 from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
-from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
+from pytest_msprobe.modes.compare.judging.shape_changes import micro_batches, shapes_sentence
 from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
@@ -178,8 +178,11 @@ def write_page_of(
 def _notes(pairs: Sequence[DumpPair]) -> Iterator[str]:
     """Yield what is to be said of pairs of runs before any of their calls."""
     for pair in pairs:
+        where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
+        batches = micro_batches([pair.target], [pair.golden]) if pair.unmatched else None
+        if batches is not None:
+            yield f"{where}{batches}"
         if pair.reshaped is not None:
-            where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
             yield f"{where}{shapes_sentence(pair.reshaped)}"
 
 

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
-from pytest_msprobe.modes.compare.judging.shape_changes import has_other_shapes, shapes_sentence
+from pytest_msprobe.modes.compare.judging.shape_changes import has_other_shapes, micro_batches, shapes_sentence
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
@@ -107,6 +107,10 @@ class CompareSummary:
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
         yield from (f"{where}{line}" for line in setting_lines(calls, _SHOWN))
         reshaped = next((call for call in calls if any(row.unmeasured == "shape" for row in call.rows)), None)
+        batches = micro_batches([pair.target], [pair.golden]) if calls and pair.unmatched else None
+        if batches is not None:
+            yield f"{where}{batches}"
+            calls = [call for call in calls if not any(row.unmeasured == "shape" for row in call.rows)]
         if pair.reshaped is not None:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
             yield from (f"    {line}" for line in _where(pair.reshaped))
@@ -124,7 +128,8 @@ class CompareSummary:
                         yield f"  first wrong beyond a warning: {_finding(failing)}"
                 if len(own) > 1:
                     yield f"  {words}: {listed((call.record for call in own[1:]), _SHOWN)}"
-        yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
+        if batches is None:
+            yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
     def _of_values(self) -> Iterator[str]:
         """Return which values were left out, or compared in part."""

@@ -39,6 +39,8 @@ tensors = st.builds(
         storage_offset=st.integers(0, 9),
         storage_size=st.none() | st.integers(1, 9),
         storage=st.none() | st.integers(0, 3),
+        is_conj=st.booleans(),
+        is_neg=st.booleans(),
     ),
 )
 ends = st.none() | st.integers()

@@ -178,3 +178,57 @@ def test_a_chunk_that_the_layout_does_not_have_is_reported(tmp_path: Path) -> No
         _write_rank(tmp_path, rank, {name: forward(tensor_around(2))}, {name: None})
     with pytest.raises(DumpError, match=r"is in chunk 2, but vpp=2 has chunks 0 to 1"):
         _merge(tmp_path, pp=2, vpp=2)
+
+
+def _expert_rank(folder: Path, rank: int, *calls: tuple[int, float]) -> None:
+    """Write a rank whose tokens go to some of its two experts, and then through one more layer."""
+    records, parents = {}, {}
+    top = "Module.Model.forward.0"
+    for number, (expert, at) in enumerate(calls):
+        module = f"Module.mlp.experts.{expert}.Expert.forward.0"
+        records |= {
+            f"Functional.gelu.{number}.forward": forward(tensor_around(2, at=at)),
+            module: forward(tensor_around(2)),
+        }
+        parents |= {f"Functional.gelu.{number}.forward": module, module: "Module.mlp.Moe.forward.0"}
+    after = f"Functional.gelu.{len(calls)}.forward"
+    records |= {
+        "Torch.cat.0.forward": forward(tensor_around(2)),
+        "Module.mlp.Moe.forward.0": forward(tensor_around(2)),
+        after: forward(tensor_around(2, at=9.0 + rank)),
+    }
+    parents |= {"Torch.cat.0.forward": "Module.mlp.Moe.forward.0", "Module.mlp.Moe.forward.0": top, after: top}
+    _write_rank(folder, rank, records, parents)
+
+
+def test_experts_of_ranks_are_numbered_through_and_calls_after_them_are_one(tmp_path: Path) -> None:
+    _expert_rank(tmp_path, 0, (0, 1.0), (1, 2.0))
+    _expert_rank(tmp_path, 1, (1, 4.0))
+    merged = _merge(tmp_path, ep=2)
+    parents = merged.surroundings.parents.entries
+    inside = {name: parents[name] for name in merged.records if "gelu" in name}
+    by_module = {parent: merged.body(name)["input_args"][0]["Max"] for name, parent in inside.items()}
+    assert by_module == {
+        "Module.mlp.experts.0.Expert.forward.0": 1.0,
+        "Module.mlp.experts.1.Expert.forward.0": 2.0,
+        "Module.mlp.experts.3.Expert.forward.0": 4.0,
+        "Module.Model.forward.0": 9.0,
+    }
+    names = [name for name in merged.records if name.startswith("Module")]
+    assert names == [f"Module.mlp.experts.{i}.Expert.forward.0" for i in (0, 1, 3)] + ["Module.mlp.Moe.forward.0"]
+    after = next(name for name, parent in inside.items() if parent == "Module.Model.forward.0")
+    assert [shard["Max"] for shard in merged.body(after)["input_args"][0]["shards"]] == [9.0, 10.0]
+
+
+def test_calls_that_send_tokens_to_experts_are_left_out(tmp_path: Path) -> None:
+    _expert_rank(tmp_path, 0, (0, 1.0), (1, 2.0))
+    _expert_rank(tmp_path, 1, (0, 3.0), (1, 4.0))
+    merged = _merge(tmp_path, ep=2)
+    assert "Torch.cat.0.forward" not in {**merged.records, **merged.surroundings.parents.entries}
+
+
+def test_experts_that_the_training_numbered_through_keep_their_numbers(tmp_path: Path) -> None:
+    _expert_rank(tmp_path, 0, (0, 1.0), (1, 2.0))
+    _expert_rank(tmp_path, 1, (2, 3.0), (3, 4.0))
+    names = [name for name in _merge(tmp_path, ep=2).records if "experts" in name]
+    assert names == [f"Module.mlp.experts.{i}.Expert.forward.0" for i in range(4)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.extensions.merged_ranks.merged_dump import place_outside_calls
+from msprobe_hooks.extensions.merged_ranks.pipeline_parallel import place_outside_calls
 from tests.support.dumps.dump_files import Json, forward, tensor
 from tests.support.dumps.ranks import dump
 

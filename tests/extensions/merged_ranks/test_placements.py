@@ -46,7 +46,7 @@ def _against(merged: MergedDump, whole: torch.Tensor, folder: Path) -> tuple[Jso
     body = {"weight": [element(whole)]} if _GRADIENT in merged.records else forward(output=[element(whole)])
     write_dump(folder / "step0" / "rank0", {next(iter(merged.records)): body}, level="mix")
     (model,) = find_models([folder / "step0" / "rank0" / "dump.json"], ParallelLayout())
-    ours, _, unmerged = make_whole(merged, merge_model(model, ParallelLayout()), (2, 1))
+    ours, _, unmerged = make_whole(merged, merge_model(model, ParallelLayout()), ((2,), (1,)))
     output = ours.body(next(iter(ours.records)))
     return (output.get("output") or output.get("weight"))[0], [value.reason for value in unmerged]
 

@@ -11,7 +11,7 @@ import torch
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.merged_ranks.merged_dump import MergedDump, ParallelLayout, find_models, merge_model
 from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged, make_whole
-from tests.support.dumps.dump_files import Json, forward, write_dump
+from tests.support.dumps.dump_files import Json, forward, value, write_dump
 from tests.support.dumps.ranks import group
 from tests.support.dumps.recorder import element
 
@@ -38,7 +38,7 @@ def _unmerged(folder: Path, *ranks: Json) -> list[Unmerged]:
     """Compare with one process that has the sums, and return what could not be merged."""
     merged = _merge(folder / "ours", *ranks)
     path = write_dump(folder / "theirs", {name: {"weight": [element(_WHOLE)]} for name in merged.records}, level="mix")
-    return make_whole(merged, read_dump(path), (2, 1))[2]
+    return make_whole(merged, read_dump(path), ((2,), (1,)))[2]
 
 
 def _gradients(*numbers: int, reduced: Any = None, after: bool = True) -> list[Json]:
@@ -84,3 +84,45 @@ def test_a_part_is_recognised_in_another_order_of_its_elements(tmp_path: Path) -
     for records in ranks:
         records[_REDUCE]["input_args"][0]["Norm"] *= 1 + 1e-7
     assert _merge(tmp_path, *ranks).body(_LINEAR)["output"][0]["Norm"] == pytest.approx(float(_WHOLE.norm()))
+
+
+def _by_tokens(folder: Path, *ranks: Json) -> Json:
+    """Merge ranks with other tokens, and return what became of the gradient."""
+    for rank, records in enumerate(ranks):
+        write_dump(folder / "step0" / f"rank{rank}", records, level="mix")
+    layout = ParallelLayout(cp=2)
+    (model,) = find_models(sorted(folder.rglob("dump.json")), layout)
+    gradient: Json = merge_model(model, layout).body(f"{_GRADIENT}0")["weight"][0]
+    return gradient
+
+
+def test_a_gradient_by_tokens_is_what_its_reduction_made_of_it(tmp_path: Path) -> None:
+    held = [{f"{_GRADIENT}0": {"weight": [element(part)]}, _REDUCE: _reduction(part, _WHOLE)} for part in _PARTS]
+    gradient = _by_tokens(tmp_path, *held)
+    assert (gradient["Max"], gradient["final"]) == (4.0, True)
+
+
+def test_a_gradient_by_tokens_that_is_divided_by_the_number_of_ranks_is_their_mean(tmp_path: Path) -> None:
+    held = [
+        {
+            f"{_GRADIENT}0": {"weight": [element(part)]},
+            _REDUCE: _reduction(part, _WHOLE),
+            "Tensor.div_.0.forward": forward(element(_WHOLE), value(2), output=[element(_WHOLE / 2)]),
+            "Tensor.mul_.0.forward": forward(element(_WHOLE / 2), value(0.3), output=[element(_WHOLE * 0.15)]),
+        }
+        for part in _PARTS
+    ]
+    assert _by_tokens(tmp_path, *held)["Max"] == 2.0
+
+
+def test_the_zero_gradient_of_an_expert_without_tokens_is_not_taken_for_that_of_another(tmp_path: Path) -> None:
+    zero, other = torch.zeros(3), f"{_REDUCE[:-9]}1.forward"
+    ranks = [
+        {
+            f"{_GRADIENT}0": {"weight": [element(part)]},
+            _REDUCE: _reduction(first, first),
+            other: _reduction(part, _WHOLE),
+        }
+        for part, first in ((zero, zero), (_WHOLE, _PARTS[0]))
+    ]
+    assert _by_tokens(tmp_path, *ranks)["Max"] == 4.0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
-from pytest_msprobe.extensions.remote.codec import FormError, as_node, from_node, packed, unpacked, without_gaps
+from pytest_msprobe.extensions.remote.codec import FormError, as_node, digest, from_node, packed, unpacked, without_gaps
 from pytest_msprobe.extensions.remote.messages import (
     AtArgument,
     AtTensor,
@@ -52,6 +52,25 @@ def test_a_tensor_arrives_bit_by_bit_and_laid_out_as_it_was(shape: list[int], dt
     found = crossed(tensor)
     assert (found.dtype, found.shape, found.stride()) == (tensor.dtype, tensor.shape, tensor.stride())
     assert not unequal_bits(found.contiguous(), tensor.contiguous()).any()
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.randn(3, 4, dtype=torch.complex64).mH, torch.randn(5, dtype=torch.complex64).conj().imag]
+)
+def test_lazy_bits_arrive_too(tensor: torch.Tensor) -> None:
+    found = crossed(tensor)
+    assert (found.is_conj(), found.is_neg(), found.stride()) == (tensor.is_conj(), tensor.is_neg(), tensor.stride())
+    assert torch.equal(found, tensor)
+
+
+def test_inputs_that_differ_in_a_lazy_bit_alone_are_others() -> None:
+    values = torch.randn(4)
+    assert digest({"x": packed(values)}) != digest({"x": packed(torch._neg_view(-values))})
+
+
+def test_a_bit_that_a_dtype_cannot_have_is_left_out() -> None:
+    found = unpacked(TensorForm("torch.bool", (2,), (1,), is_conj=True, is_neg=True), bytearray([1, 0]))
+    assert found.tolist() == [True, False]
 
 
 def test_what_lies_between_elements_arrives_too() -> None:

@@ -57,6 +57,7 @@ def has_wrong(element: TensorElement, derived: Layout) -> bool:
         any(size != 1 and ours != theirs for size, ours, theirs in strides)
         or derived.storage_offset not in (0, was.storage_offset)
         or derived.storage_size not in (None, was.storage_size)
+        or (derived.is_conj, derived.is_neg) > (was.is_conj, was.is_neg)
     )
 
 
@@ -140,6 +141,61 @@ def test_heads_of_attention_share_the_storage_of_their_projection(tmp_path: Path
     ]
 
 
+def complex_product(*shape: int) -> torch.Tensor:
+    return torch.mm(torch.randn(shape[0], 4, dtype=torch.complex64), torch.randn(4, shape[1], dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("mode", ["statistics", "md5"])
+def test_the_conjugate_bit_of_an_adjoint_is_derived(tmp_path: Path, mode: str) -> None:
+    program = lambda: torch.exp(complex_product(3, 5).adjoint())  # noqa: E731
+    found = derived_of(tmp_path, program, "Torch.exp.0.forward", summary_mode=mode)
+    assert found == {"input.0": Layout((1, 5), 0, None, derived=True, is_conj=True)}
+
+
+def test_a_copy_of_what_is_lazily_conjugated_is_not(tmp_path: Path) -> None:
+    program = lambda: torch.exp(complex_product(3, 5).adjoint().clone())  # noqa: E731
+    assert derived_of(tmp_path, program, "Torch.exp.0.forward") == {}
+
+
+COMPLEX = {"type": "torch.Tensor", "dtype": "torch.complex64", "Max": 3.1, "Min": 0.2, "Mean": 1.32, "Norm": None}
+PARTS = {"type": "torch.Tensor", "dtype": "torch.float32", "Max": 2.5, "Min": -1.5, "Mean": 0.25, "Norm": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        (["conj"], Layout((5, 1), derived=True, is_conj=True)),
+        (["conj", "conj"], Layout((5, 1), derived=True)),
+        (["mH"], Layout((1, 5), derived=True, is_conj=True)),
+        (["H"], Layout((1, 5), derived=True, is_conj=True)),
+        (["conj", "imag"], Layout((10, 2), 1, 30, derived=True, is_neg=True)),
+        (["imag"], Layout((10, 2), 1, 30, derived=True)),
+        (["imag", "_neg_view"], Layout((10, 2), 1, 30, derived=True, is_neg=True)),
+    ],
+)
+def test_bits_are_derived_from_calls_that_set_them(tmp_path: Path, calls: list[str], expected: Layout) -> None:
+    # What has a checksum is known apart from its conjugate.
+    x = COMPLEX | {"shape": [3, 5], "md5": "0"}
+    data = {"Torch.mm.0.forward": {"input_args": [], "input_kwargs": {}, "output": [x]}}
+    for number, name in enumerate(calls):
+        given, shape = x, x["shape"][::-1] if name in ("mH", "H") else x["shape"]
+        x = (PARTS if name in ("imag", "_neg_view") else COMPLEX) | {"shape": shape, "md5": str(number + 1)}
+        data[f"Tensor.{name}.{number}.forward"] = {"input_args": [given], "input_kwargs": {}, "output": [x]}
+    data["Torch.exp.0.forward"] = {"input_args": [x], "input_kwargs": {}, "output": [x]}
+    (tmp_path / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+    assert DerivedLayouts(read_dump(tmp_path / "dump.json")).of("Torch.exp.0.forward") == {"input.0": expected}
+
+
+def test_without_checksums_a_conjugate_is_not_known_from_what_it_is_of(tmp_path: Path) -> None:
+    x = COMPLEX | {"shape": [3, 5]}
+    data = {
+        name: {"input_args": given, "input_kwargs": {}, "output": [x]}
+        for name, given in {"Torch.mm.0.forward": [], "Tensor.conj.0.forward": [x], "Torch.exp.0.forward": [x]}.items()
+    }
+    (tmp_path / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+    assert DerivedLayouts(read_dump(tmp_path / "dump.json")).of("Torch.exp.0.forward") == {}
+
+
 UNCERTAIN: dict[str, Callable[[], Any]] = {
     "a tensor from outside": lambda: torch.exp(OUTSIDE),
     "a view of a tensor from outside": lambda: torch.exp(OUTSIDE.transpose(0, 1)),
@@ -148,6 +204,7 @@ UNCERTAIN: dict[str, Callable[[], Any]] = {
     ),
     "values that are all equal": lambda: torch.exp(torch.ones(3, 5).t()),
     "a mask": lambda: torch.exp((product(3, 5) > 0).float().t()),
+    "a complex mask": lambda: torch.exp(torch.zeros(3, 5).index_fill(1, torch.tensor([2]), 1.0).cfloat().t()),
     "dimensions of one size": lambda: torch.exp(product(4, 4).t()),
     "one that was turned unseen": lambda: (lambda x: (torch.neg(x.mT), torch.exp(x.mT.contiguous().mT)))(product(3, 5)),
     "a result of an unknown call": lambda: torch.exp(torch.flip(product(3, 5).t(), (0,))),

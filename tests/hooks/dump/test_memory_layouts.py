@@ -45,8 +45,8 @@ def test_a_tensor_without_keys_has_no_layout() -> None:
 
 
 def test_all_keys_are_read() -> None:
-    keys = {"stride": [1, 2], "storage_offset": 4, "storage_size": 20, "storage": 1}
-    assert decoded((2, 3), **keys) == Layout((1, 2), 4, 20, 1)
+    keys = {"stride": [1, 2], "storage_offset": 4, "storage_size": 20, "storage": 1, "is_conj": True, "is_neg": True}
+    assert decoded((2, 3), **keys) == Layout((1, 2), 4, 20, 1, is_conj=True, is_neg=True)
 
 
 def test_a_memory_format_is_read_as_strides() -> None:

@@ -106,6 +106,31 @@ def test_an_out_argument_shares_the_memory_of_an_input(recorded: Any) -> None:
     assert memory_of(call["input_kwargs"]["out"]) == {"storage": 0}
 
 
+def test_lazy_bits_are_recorded(recorded: Any) -> None:
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    of = recorded(lambda: (torch.exp(x.mH), torch.exp(x.conj().imag), torch.exp(x.conj().resolve_conj())))
+    assert first(of, "Torch.exp.0.forward") == {"stride": [1, 4], "is_conj": True}
+    lies = {"stride": [8, 2], "storage_offset": 1, "storage_size": 24}
+    assert first(of, "Torch.exp.1.forward") == {**lies, "is_neg": True}
+    assert first(of, "Torch.exp.2.forward") == {}
+
+
+def test_arriving_gradients_have_their_lazy_bits_recorded(recorded: Any) -> None:
+    x = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    of = recorded(lambda: torch.exp(x).conj().backward(torch.randn(3, dtype=torch.complex64)))
+    assert first(of, "Torch.exp.0.backward", "input") == {"is_conj": True}
+
+
+@pytest.mark.parametrize("is_coalesced", [True, False])
+def test_a_sparse_tensor_says_how_many_elements_it_has_and_if_it_is_coalesced(
+    recorded: Any, *, is_coalesced: bool
+) -> None:
+    x = torch.sparse_coo_tensor(torch.tensor([[0, 0, 1], [1, 1, 2]]), torch.ones(3), (2, 3), check_invariants=False)
+    x = x.coalesce() if is_coalesced else x
+    (entry,) = recorded(lambda: torch.neg(x))["Torch.neg.0.forward"]["input_args"]
+    assert (entry["nnz"], entry["is_coalesced"]) == ((2, True) if is_coalesced else (3, False))
+
+
 def test_arriving_gradients_say_how_they_lay(recorded: Any) -> None:
     x = torch.randn(3, 4, requires_grad=True)
     of = recorded(lambda: torch.tanh(x).t().sum().backward())

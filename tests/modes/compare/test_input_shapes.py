@@ -54,6 +54,29 @@ def test_another_length_is_one_sentence_where_the_first_call_makes_a_tensor_of_i
     result.stdout.no_fnmatch_line("first * culprit*")
 
 
+def test_another_batch_size_is_one_sentence_where_the_first_call_cuts_the_data(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [
+        {"Tensor.split.0.forward": call(tensor(8, 4), value(n), out=tensor(n, 4)), **step(call, tensor, n)}
+        for n in (4, 2)
+    ]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(
+        ["the runs had different input shapes: Tensor.split.0.forward output.0 is [[]4, 4[]] in place of *"]
+    )
+    result.stdout.no_fnmatch_line("first * culprit*")
+
+
+def test_another_setting_that_changes_a_shape_is_no_other_batch_size(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [{"Functional.avg_pool1d.0.forward": call(tensor(8, 4), value(n), out=tensor(8, n))} for n in (4, 2)]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(["first forward culprit: Functional.avg_pool1d.0.forward *"])
+    result.stdout.no_fnmatch_line("*different input shapes*")
+
+
 def test_next_to_another_batch_size_a_culprit_is_named(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
     extra = {"Torch.exp.0.forward": call(tensor(4), out=tensor(4, Max=3.0))}
     result = compare(

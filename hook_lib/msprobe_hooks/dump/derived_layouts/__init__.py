@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from msprobe_hooks.dump.derived_layouts import known_memory as memory
 from msprobe_hooks.dump.derived_layouts import view_calls as calls
 from msprobe_hooks.dump.derived_layouts.known_memory import Known, NotAViewError, fresh, strided, without_place
 from msprobe_hooks.dump.derived_layouts.view_calls import (
@@ -146,6 +147,8 @@ class _Call:
         if len(places) != len(tensors):
             places = [None] * len(tensors)
         for (_, entry), x in zip(tensors, places, strict=True):
+            if x is not None and x.is_conj and not calls.is_complex(entry):
+                x = memory.flipped(x, conj=True)
             yield entry, x if x is not None and x.shape == shape_of(entry) else None
 
     def _made(self, outputs: Sequence[Entry]) -> Sequence[Known | None]:
@@ -184,7 +187,8 @@ class _Call:
 
     def _maybe_itself(self, api: str, x: Known | None, shape: tuple[int, ...], output: Entry) -> Known | None:
         entry = self._args[0] if self._args and is_entry(self._args[0]) else None
-        if entry is None or shape_of(entry) != shape:
+        # A copy holds the elements themselves, a tensor that is passed on what it held.
+        if entry is None or shape_of(entry) != shape or (x is not None and (x.is_conj or x.is_neg)):
             return None
         memory_format = self._memory_format() or ("contiguous_format" if api == "contiguous" else "preserve_format")
         if api in calls.TAKE_FORMATS and memory_format != "preserve_format":
@@ -221,4 +225,4 @@ def _layouts(places: Mapping[str, Known]) -> dict[str, Layout]:
 def _layout(x: Known, storage: int | None) -> Layout:
     stride = contiguous_stride(x.shape) if x.is_contiguous else x.stride
     size = x.size if x.size is not None and x.size > span(x.shape, stride) else None
-    return Layout(stride, x.offset or 0, size, storage, derived=True)
+    return Layout(stride, x.offset or 0, size, storage, derived=True, is_conj=x.is_conj, is_neg=x.is_neg)

@@ -19,6 +19,8 @@ class Known(msgspec.Struct, frozen=True):
         offset: Where it begins in its storage; None where that is unknown.
         size: The size of its storage; None where that is unknown.
         storage: The number of its storage, 0 where that is unknown.
+        is_conj: Whether memory holds the conjugates of its elements.
+        is_neg: Whether memory holds its elements with the other sign.
     """
 
     shape: tuple[int, ...]
@@ -26,6 +28,8 @@ class Known(msgspec.Struct, frozen=True):
     offset: int | None = None
     size: int | None = None
     storage: int = 0
+    is_conj: bool = False
+    is_neg: bool = False
 
     @property
     def is_contiguous(self) -> bool:
@@ -39,7 +43,8 @@ class Known(msgspec.Struct, frozen=True):
     def lies_as(self, other: Known) -> bool:
         """Return whether another one has the same place, whichever its storage is."""
         is_alike = (self.shape, self.offset, self.size) == (other.shape, other.offset, other.size)
-        return is_alike and self.has_strides(other.stride)
+        is_read_alike = (self.is_conj, self.is_neg) == (other.is_conj, other.is_neg)
+        return is_alike and is_read_alike and self.has_strides(other.stride)
 
 
 class NotAViewError(Exception):
@@ -63,7 +68,7 @@ def without_place(x: Known) -> Known:
 
 def _moved(x: Known, shape: Sequence[int], stride: Sequence[int], by: int = 0) -> Known:
     offset = None if x.offset is None else x.offset + by
-    return Known(tuple(shape), tuple(stride), offset, x.size, x.storage)
+    return msgspec.structs.replace(x, shape=tuple(shape), stride=tuple(stride), offset=offset)
 
 
 def place_of(dim: object, dims: int) -> int:
@@ -89,6 +94,19 @@ def transposed(x: Known, first: object, second: object) -> Known:
     a, b = place_of(first, len(order)), place_of(second, len(order))
     order[a], order[b] = order[b], order[a]
     return permuted(x, order)
+
+
+def flipped(x: Known, *, conj: bool = False, neg: bool = False) -> Known:
+    """Return it with these of its lazy bits flipped."""
+    return msgspec.structs.replace(x, is_conj=x.is_conj != conj, is_neg=x.is_neg != neg)
+
+
+def imaginary(x: Known) -> Known:
+    """Return the imaginary parts of complex elements, in a storage of twice as many real ones."""
+    offset = None if x.offset is None else 2 * x.offset + 1
+    size, stride = None if x.size is None else 2 * x.size, tuple(2 * step for step in x.stride)
+    is_neg = x.is_neg != x.is_conj
+    return msgspec.structs.replace(x, stride=stride, offset=offset, size=size, is_conj=False, is_neg=is_neg)
 
 
 def with_moved_dims(x: Known, source: Sequence[object], destination: Sequence[object]) -> Known:

@@ -15,6 +15,7 @@ Entry = Mapping[str, Any]
 
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _FLOATS = ("float", "Float", "bfloat", "BFloat")
+_COMPLEX = ("complex", "Complex")
 # What is less than this fraction of the largest magnitude's square comes from rounding the statistics.
 _LEAST_SPREAD = 1e-5
 
@@ -57,9 +58,10 @@ def content_of(entry: Entry) -> tuple[int, int] | None:
     None for a content that another tensor may have by chance: without statistics, of few values, or of whole numbers.
     """
     shape, dtype = shape_of(entry), entry.get("dtype")
-    numbers: list[Any] = [entry.get(name) for name in _STATISTICS]
+    # Those of complex numbers are of their magnitudes, without a norm.
+    numbers: list[Any] = [entry.get(name) for name in _STATISTICS[: 3 if is_complex(entry) else 4]]
     checksum = entry.get("md5")
-    if shape is None or not isinstance(dtype, str) or not dtype.removeprefix("torch.").startswith(_FLOATS):
+    if shape is None or not isinstance(dtype, str) or not dtype.removeprefix("torch.").startswith(_FLOATS + _COMPLEX):
         return None
     if not all(map(_is_number, numbers)) or not _is_distinctive(math.prod(shape), *numbers):
         return None
@@ -77,12 +79,21 @@ def _is_number(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
-def _is_distinctive(count: int, greatest: float, least: float, mean: float, norm: float) -> bool:
-    """Return whether a tensor has more than two different values."""
+def is_complex(entry: Entry) -> bool:
+    """Return whether a tensor has complex numbers."""
+    return str(entry.get("dtype")).removeprefix("torch.").startswith(_COMPLEX)
+
+
+def _is_distinctive(count: int, greatest: float, least: float, mean: float, norm: float | None = None) -> bool:
+    """Return whether a tensor has more than two different values; without a norm, whether its mean shows that."""
     largest = max(abs(greatest), abs(least))
     scale = largest * largest
     if not count or not 0 < scale < math.inf or greatest == least:
         return False
+    if norm is None:
+        # So many of two values are the greater one: a whole number, but for rounding.
+        share = count * (mean - least) / (greatest - least)
+        return abs(share - round(share)) > _LEAST_SPREAD * count
     # The mean of (greatest - x) (x - least), which is 0 where no value lies between these two.
     spread = mean * (greatest + least) - norm * norm / count - greatest * least
     return spread > _LEAST_SPREAD * scale
@@ -242,6 +253,11 @@ VIEWS: Mapping[str, View] = {
     "T": _matrix,
     "numpy_T": lambda x, arguments: memory.permuted(x, list(range(len(x.shape)))[::-1]),
     "mT": lambda x, arguments: memory.transposed(x, -2, -1),
+    "H": lambda x, arguments: memory.flipped(_matrix(x, arguments), conj=True),
+    **dict.fromkeys(("mH", "adjoint"), lambda x, arguments: memory.flipped(memory.transposed(x, -2, -1), conj=True)),
+    **dict.fromkeys(("conj", "_conj"), lambda x, arguments: memory.flipped(x, conj=True)),
+    "_neg_view": lambda x, arguments: memory.flipped(x, neg=True),
+    "imag": lambda x, arguments: memory.imaginary(x),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _transpose),
     "permute": lambda x, arguments: memory.permuted(x, arguments.many("dims")),
     **dict.fromkeys(("movedim", "moveaxis"), _move),

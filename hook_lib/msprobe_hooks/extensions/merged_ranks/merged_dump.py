@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -15,92 +16,24 @@ from msprobe_hooks.dump.json_records import encode_record
 from msprobe_hooks.dump.names import (
     direction_of,
     is_distributed,
-    is_forward,
     is_module_name,
     is_parameters_grad,
     split_module,
 )
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.recording_paths import StepRank, rank_of, step_rank
-from msprobe_hooks.dump.values import STATISTICS
-from msprobe_hooks.errors import DumpError, RecordError
-from msprobe_hooks.extensions.merged_ranks.pipeline_parallel import Recorded, chunk_of, micro_steps, one_process
-from msprobe_hooks.extensions.merged_ranks.shard_statistics import MARK, is_tensor, number_of, ranks_in
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.extensions.merged_ranks.expert_parallel import number_experts
+from msprobe_hooks.extensions.merged_ranks.pipeline_parallel import (
+    Recorded,
+    chunk_of,
+    micro_steps,
+    one_process,
+    place_outside_calls,
+)
+from msprobe_hooks.extensions.merged_ranks.shard_statistics import MARK, Axes, ranks_in
 from msprobe_hooks.extensions.merged_ranks.tensor_parallel import merge_shared, reductions_of
 from msprobe_hooks.messages import did_you_mean
-
-#: What a recorded tensor is recognised by in another record.
-_Key: TypeAlias = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """The tensors that a call was given, and those that it returned."""
-
-    inputs: frozenset[_Key]
-    outputs: frozenset[_Key]
-
-
-def place_outside_calls(dump: Dump, names: Sequence[str], tops: Mapping[str, str]) -> dict[str, str]:
-    """Return a module for forward calls that were made outside of all modules; ``tops`` are the outermost of the rest.
-
-    What is computed from the output of a module, such as a loss, belongs to it. What is not, such as the slice of a
-    micro batch, belongs to the first that consumes it, directly or by way of other calls.
-    """
-    outermost = [name for name in names if is_forward(name) and _is_outermost(name, tops)]
-    outside = [name for name in outermost if name not in tops]
-    if not outside or len({top.rpartition(".")[2] for name, top in tops.items() if is_forward(name)}) < 2:
-        return {}
-    flows = {name: _flow(dump, name) for name in outermost if name in dump.records and not dump.is_recomputed(name)}
-    placed: dict[str, str] = {}
-    makers: dict[_Key, str] = {}
-    order = {name: place for place, name in enumerate(names)}
-    for name, flow in flows.items():
-        top = tops.get(name) or max(
-            (makers[key] for key in flow.inputs if key in makers), key=order.__getitem__, default=""
-        )
-        if name not in tops and top:
-            placed[name] = top
-        makers |= dict.fromkeys(flow.outputs, top) if top else {}
-    consumers: dict[_Key, str] = {}
-    for name, flow in reversed(flows.items()):
-        top = tops.get(name) or placed.get(name, "")
-        tops_of_consumers = [consumers[key] for key in flow.outputs if key in consumers]
-        if not top and tops_of_consumers:
-            top = placed[name] = min(tops_of_consumers, key=order.__getitem__)
-        consumers |= dict.fromkeys(flow.inputs, top) if top else {}
-    return placed
-
-
-def _is_outermost(name: str, tops: Mapping[str, str]) -> bool:
-    return tops.get(name) == name if is_module_name(name) else name not in tops
-
-
-def _flow(dump: Dump, name: str) -> _Flow:
-    try:
-        body = dump.body(name)
-    except RecordError:
-        body = {}
-    inputs = [body.get(key) for key in ("input_args", "input_kwargs")] if isinstance(body, dict) else []
-    outputs = body.get("output") if isinstance(body, dict) else None
-    return _Flow(frozenset(_keys(inputs)), frozenset(_keys(outputs)))
-
-
-def _keys(value: Any) -> Iterator[_Key]:
-    if is_tensor(value):
-        numbers = [number_of(value, name) for name in STATISTICS]
-        checksum = value.get("md5")
-        # Zeros, ones and the like are in many places.
-        is_distinctive = value["shape"] == [] or numbers[0] != numbers[1]
-        if checksum is not None or (None not in numbers and is_distinctive):
-            yield value["dtype"], *value["shape"], checksum, *numbers
-    elif isinstance(value, dict):
-        for own in value.values():
-            yield from _keys(own)
-    elif isinstance(value, list):
-        for own in value:
-            yield from _keys(own)
-
 
 #: The ranks of one model: a list for each pipeline stage, of the ranks that share the stage's tensors.
 ModelRanks: TypeAlias = list[list[int]]
@@ -108,6 +41,7 @@ ModelRanks: TypeAlias = list[list[int]]
 #: How Megatron numbers ranks, the fastest dimension first.
 DEFAULT_ORDER: Final = "tp-cp-ep-dp-pp"
 _DIMENSIONS: Final = frozenset(DEFAULT_ORDER.split("-"))
+_SIZES: Final = ("tp", "cp", "ep", "pp", "vpp")
 
 
 class LayoutError(ValueError):
@@ -118,52 +52,108 @@ class LayoutError(ValueError):
 class ParallelLayout:
     """Distribution of one model over ranks.
 
-    ``tp`` ranks share each tensor, ``pp`` stages share the layers, each in ``vpp`` chunks; all other ranks are data
-    parallel. ``order`` says how ranks are numbered, the fastest dimension first. Raises LayoutError.
+    ``tp`` ranks share each tensor, ``cp`` ranks each sequence, ``ep`` ranks the experts, ``pp`` stages the layers, each
+    in ``vpp`` chunks; all other ranks are data parallel. Experts are spread over ranks that have other tokens: those of
+    ``cp``, and of data parallel ones as many as are left. ``order`` says how ranks are numbered, the fastest dimension
+    first. ``gradients`` says whether the training adds up what ranks with other tokens have (``sum``) or averages it
+    (``mean``); empty where that is unknown. Raises LayoutError.
     """
 
     tp: int = 1
+    cp: int = 1
+    ep: int = 1
     pp: int = 1
     vpp: int = 1
     order: str = DEFAULT_ORDER
+    gradients: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "vpp"):
+        for name in _SIZES:
             if getattr(self, name) < 1:
                 raise LayoutError(f"{name}={getattr(self, name)} is not a valid number of ranks; specify 1 or more")
         if self.vpp > 1 and self.pp == 1:
             raise LayoutError(f"vpp={self.vpp} needs pipeline stages, but pp is 1; specify pp as well")
+        if max(self.cp, self.ep) % min(self.cp, self.ep):
+            raise LayoutError(
+                f"cp={self.cp} and ep={self.ep} do not fit: experts are spread over all ranks of a sequence or groups "
+                "of these; specify sizes of which one divides the other"
+            )
+        if self.gradients not in ("", "sum", "mean"):
+            raise LayoutError(f"gradients={self.gradients} is not valid; specify sum or mean")
         words = self.order.split("-")
         if not {"tp", "dp", "pp"} <= set(words) <= _DIMENSIONS or len(set(words)) < len(words):
             raise LayoutError(
                 f"order={self.order} is not valid; specify tp, dp and pp once each, as in {DEFAULT_ORDER}"
             )
+        if self.cp > 1 and "cp" not in words:
+            raise LayoutError(f"order={self.order} has no cp, but cp is {self.cp}; specify it, as in {DEFAULT_ORDER}")
 
     def __str__(self) -> str:
-        return ",".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
+        always = ("tp", "pp", "vpp", "order")
+        shown = [
+            field.name for field in fields(self) if field.name in always or getattr(self, field.name) != field.default
+        ]
+        return ",".join(f"{name}={getattr(self, name)}" for name in shown)
+
+    @property
+    def replicas(self) -> int:
+        """Number of data parallel ranks that one model is read from, because they share its experts."""
+        return max(self.ep // self.cp, 1)
+
+    @property
+    def gradient_scale(self) -> float | None:
+        """By how much a rank's gradients are a multiple of those of one process; None where that is unknown."""
+        tokens = math.prod(self.axes[:-1])
+        return 1.0 if tokens == 1 or self.gradients == "sum" else tokens if self.gradients else None
+
+    @property
+    def axes(self) -> Axes:
+        """Numbers of ranks of a stage with other sequences, other parts of a sequence, and other parts of a tensor.
+
+        Parts of a sequence are two axes, of which the second is that of the experts where these are on fewer ranks.
+        """
+        inner = min(self.cp, self.ep)
+        return (self.replicas, self.cp // inner, inner, self.tp)
+
+    @property
+    def expert_groups(self) -> list[int]:
+        """The place of each rank of a stage among those that the experts are spread over."""
+        return [place // self.tp % self.ep for place in range(math.prod(self.axes))]
 
     def models(self, ranks: Collection[int]) -> list[ModelRanks]:
         """Return the ranks of each model, one for each data parallel rank, in its order.
 
         ``ranks`` are those that were recorded. Raises LayoutError where they are not all ranks of whole models.
         """
-        size = self.tp * self.pp
+        size = math.prod(self.axes) * self.pp
         missing = sorted({*range(max(ranks) + 1)} - {*ranks})
         if missing:
             raise LayoutError(f"rank {missing[0]} of ranks 0 to {max(ranks)} is missing; copy the dumps of all ranks")
         if len(ranks) % size:
+            sizes = [f"{name}={getattr(self, name)}" for name in ("tp", "cp", "ep", "pp")]
+            shown = [word for word in sizes if word[:2] in ("tp", "pp") or not word.endswith("=1")]
             raise LayoutError(
-                f"tp={self.tp} and pp={self.pp} make {size} ranks of one model, which do not divide the {len(ranks)} "
-                "recorded ranks; specify the sizes of the training, and copy all of its ranks"
+                f"{', '.join(shown[:-1])} and {shown[-1]} make {size} ranks of one model, which do not divide the "
+                f"{len(ranks)} recorded ranks; specify the sizes of the training, and copy all of its ranks"
             )
-        sizes = {"tp": self.tp, "pp": self.pp, "dp": len(ranks) // size}
-        strides = _strides(self.order.split("-"), sizes)
+        order = self.order.split("-")
+        models = len(ranks) // size
+        strides = _strides(order, {"tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": models * self.replicas})
+        # Ranks that share experts are neighbours among the data parallel ones, unless the order counts these first.
+        is_far = "ep" in order and order.index("dp") < order.index("ep")
+        replica_stride, model_stride = (models, 1) if is_far else (1, self.replicas)
         return [
             [
-                [dp * strides["dp"] + pp * strides["pp"] + tp * strides["tp"] for tp in range(self.tp)]
+                [
+                    (model * model_stride + replica * replica_stride) * strides["dp"]
+                    + pp * strides["pp"]
+                    + cp * strides.get("cp", 0)
+                    + tp * strides["tp"]
+                    for replica, cp, tp in product(range(self.replicas), range(self.cp), range(self.tp))
+                ]
                 for pp in range(self.pp)
             ]
-            for dp in range(sizes["dp"])
+            for model in range(models)
         ]
 
 
@@ -178,10 +168,10 @@ def read_layout(words: Mapping[str, str]) -> ParallelLayout:
         if name not in (names := [field.name for field in fields(ParallelLayout)]):
             hint = did_you_mean(name, names) or f"; known: {', '.join(names)}"
             raise LayoutError(f"a layout has no {name!r}{hint}")
-        if name != "order" and not (text.isascii() and text.isdigit() and len(text) < 7):
+        if name in _SIZES and not (text.isascii() and text.isdigit() and len(text) < 7):
             raise LayoutError(f"{name}={text} is not a valid number of ranks; specify 1 or more")
-    sizes = {name: int(text) for name, text in words.items() if name != "order"}
-    return ParallelLayout(**sizes, order=words.get("order", DEFAULT_ORDER))
+    values: dict[str, Any] = {name: int(text) if name in _SIZES else text for name, text in words.items()}
+    return ParallelLayout(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +243,14 @@ def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
     has_parents = has_micro_steps = False
     for stage, paths in enumerate(model.stages):
         dumps = [read_dump(path) for path in paths]
-        all_ranks = _Stage(dumps, model.ranks[stage], model.world)
-        first = first or replace(dumps[0], records={})
-        surroundings = dumps[0].surroundings
+        whole, surroundings = dumps[0], dumps[0].surroundings
+        first = first or replace(whole, records={})
         for dump in dumps:
             _require_mergeable(dump, first, surroundings, layout)
+        if layout.ep > 1:
+            dumps, whole = number_experts(dumps, layout.expert_groups)
+            surroundings = whole.surroundings
+        all_ranks = _Stage(dumps, whole, model.ranks[stage], model.world, layout.axes)
         has_parents = has_parents or bool(surroundings.parents.entries)
         has_micro_steps = has_micro_steps or bool(surroundings.micro_steps)
         records += _of_stage(all_ranks, surroundings, stage, layout)
@@ -279,7 +272,7 @@ def _require_mergeable(dump: Dump, first: Dump, surroundings: Surroundings, layo
             f"{dump.path}: task {dump.task} and level {dump.level}, but {first.path} has {first.task} and "
             f"{first.level}; merge ranks of one recording"
         )
-    if layout.tp > 1 and any(b'"md5"' in bytes(raw) for raw in dump.records.values()):
+    if math.prod(layout.axes) > 1 and any(b'"md5"' in bytes(raw) for raw in dump.records.values()):
         raise DumpError(
             f"{dump.path}: recorded with checksums (summary_mode md5), which cannot be merged; record "
             "summary_mode statistics"
@@ -300,8 +293,13 @@ def _goes_forward_again(dump: Dump) -> bool:
 class _Stage:
     """The dumps of the ranks of a stage, and of those that hold parts of its DTensors."""
 
-    def __init__(self, dumps: Sequence[Dump], ranks: Sequence[int], world: Mapping[int, Path]) -> None:
+    def __init__(
+        self, dumps: Sequence[Dump], whole: Dump, ranks: Sequence[int], world: Mapping[int, Path], axes: Axes
+    ) -> None:
         self.dumps = dumps
+        #: One with the names of all records in their order.
+        self.whole = whole
+        self._axes = axes
         self._ranks = ranks
         self._world = world
         self._others: dict[int, Dump] = {}
@@ -327,7 +325,7 @@ class _Stage:
         reductions = [self._reductions[i] for i in having] if self._reductions else []
         places = [self._places[i][name] for i in having]
         is_gradient = is_parameters_grad(name)
-        return encode_record(merge_shared(bodies, own, reductions, places, is_gradient=is_gradient))
+        return encode_record(merge_shared(bodies, own, reductions, places, axes=self._axes, is_gradient=is_gradient))
 
     def _dump_of(self, rank: int) -> Dump | None:
         if rank in self._ranks or rank not in self._world:
@@ -339,7 +337,7 @@ class _Stage:
 
 def _of_stage(ranks: _Stage, surroundings: Surroundings, stage: int, layout: ParallelLayout) -> Iterator[Recorded]:
     """Yield the records of a stage in recorded order, each merged of those of its ranks."""
-    first = ranks.dumps[0]
+    first = ranks.whole
     parents = surroundings.parents.entries
     names = [name for name in {**first.records, **parents} if not is_distributed(name)]
     tops = {name: top for name in names if (top := _top(name, parents)) is not None}

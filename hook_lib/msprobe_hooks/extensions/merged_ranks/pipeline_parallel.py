@@ -7,10 +7,10 @@ count from 0 in each piece unless the training numbered them through, and calls 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from msprobe_hooks.dump.json_records import encode_record
 from msprobe_hooks.dump.names import (
@@ -21,6 +21,10 @@ from msprobe_hooks.dump.names import (
     split_called,
     split_module,
 )
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.values import STATISTICS
+from msprobe_hooks.errors import RecordError
+from msprobe_hooks.extensions.merged_ranks.shard_statistics import is_tensor, number_of
 from msprobe_hooks.extensions.merged_ranks.tensor_parallel import decode_record
 
 #: What the attributes that hold a model's layers are called.
@@ -101,7 +105,7 @@ class _Names:
         self._calls = _new_calls(ordered)
 
     def _numbered(self, record: Recorded) -> tuple[int, str, int] | None:
-        layer = _layer(self._whole_path(record.name))
+        layer = numbered_part(self._whole_path(record.name), _LAYERS)
         return None if layer is None else (record.piece, layer[0], layer[1])
 
     def _whole_path(self, name: str) -> str:
@@ -112,18 +116,21 @@ class _Names:
         if not is_module_name(name):
             return self._calls.get((piece, name), name)
         path = self._whole_path(name)
-        layer = _layer(path)
+        layer = numbered_part(path, _LAYERS)
         if layer is not None:
             before, number, rest = layer
             path = f"{before}.{number + self._first.get((piece, before), 0)}{rest}"
         return str(split_module(name)._replace(path=path))
 
 
-def _layer(path: str) -> tuple[str, int, str] | None:
-    """Split an attribute path at its first layer: the path before its number, the number, and the rest with its dot."""
+def numbered_part(path: str, containers: Collection[str]) -> tuple[str, int, str] | None:
+    """Split an attribute path at the first number in one of some containers, as that of a layer in ``layers``.
+
+    Returns the path before the number, the number, and the rest with its dot.
+    """
     words = path.split(".")
     for i, (word, number) in enumerate(pairwise(words)):
-        if word in _LAYERS and number.isascii() and number.isdigit() and len(number) < 10:
+        if word in containers and number.isascii() and number.isdigit() and len(number) < 10:
             return ".".join(words[: i + 1]), int(number), "".join(f".{rest}" for rest in words[i + 2 :])
     return None
 
@@ -185,3 +192,76 @@ def micro_steps(names: Iterable[str], top_of: Mapping[str, str], recomputed: Col
             latest[forward] = steps[forward_of(name)]
         steps[name] = latest[forward]
     return steps
+
+
+#: What a recorded tensor is recognised by in another record.
+_Key: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The tensors that a call was given, and those that it returned."""
+
+    inputs: frozenset[_Key]
+    outputs: frozenset[_Key]
+
+
+def place_outside_calls(dump: Dump, names: Sequence[str], tops: Mapping[str, str]) -> dict[str, str]:
+    """Return a module for forward calls that were made outside of all modules; ``tops`` are the outermost of the rest.
+
+    What is computed from the output of a module, such as a loss, belongs to it. What is not, such as the slice of a
+    micro batch, belongs to the first that consumes it, directly or by way of other calls.
+    """
+    outermost = [name for name in names if is_forward(name) and _is_outermost(name, tops)]
+    outside = [name for name in outermost if name not in tops]
+    if not outside or len({top.rpartition(".")[2] for name, top in tops.items() if is_forward(name)}) < 2:
+        return {}
+    flows = {name: _flow(dump, name) for name in outermost if name in dump.records and not dump.is_recomputed(name)}
+    placed: dict[str, str] = {}
+    makers: dict[_Key, str] = {}
+    order = {name: place for place, name in enumerate(names)}
+    for name, flow in flows.items():
+        top = tops.get(name) or max(
+            (makers[key] for key in flow.inputs if key in makers), key=order.__getitem__, default=""
+        )
+        if name not in tops and top:
+            placed[name] = top
+        makers |= dict.fromkeys(flow.outputs, top) if top else {}
+    consumers: dict[_Key, str] = {}
+    for name, flow in reversed(flows.items()):
+        top = tops.get(name) or placed.get(name, "")
+        tops_of_consumers = [consumers[key] for key in flow.outputs if key in consumers]
+        if not top and tops_of_consumers:
+            top = placed[name] = min(tops_of_consumers, key=order.__getitem__)
+        consumers |= dict.fromkeys(flow.inputs, top) if top else {}
+    return placed
+
+
+def _is_outermost(name: str, tops: Mapping[str, str]) -> bool:
+    return tops.get(name) == name if is_module_name(name) else name not in tops
+
+
+def _flow(dump: Dump, name: str) -> _Flow:
+    try:
+        body = dump.body(name)
+    except RecordError:
+        body = {}
+    inputs = [body.get(key) for key in ("input_args", "input_kwargs")] if isinstance(body, dict) else []
+    outputs = body.get("output") if isinstance(body, dict) else None
+    return _Flow(frozenset(_keys(inputs)), frozenset(_keys(outputs)))
+
+
+def _keys(value: Any) -> Iterator[_Key]:
+    if is_tensor(value):
+        numbers = [number_of(value, name) for name in STATISTICS]
+        checksum = value.get("md5")
+        # Zeros, ones and the like are in many places.
+        is_distinctive = value["shape"] == [] or numbers[0] != numbers[1]
+        if checksum is not None or (None not in numbers and is_distinctive):
+            yield value["dtype"], *value["shape"], checksum, *numbers
+    elif isinstance(value, dict):
+        for own in value.values():
+            yield from _keys(own)
+    elif isinstance(value, list):
+        for own in value:
+            yield from _keys(own)

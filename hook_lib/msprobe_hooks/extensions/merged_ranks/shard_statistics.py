@@ -17,6 +17,9 @@ from msprobe_hooks.dump.values import NON_FINITE, STATISTICS, TOO_LARGE, Number,
 #: A tensor's element as the file has it.
 TensorBody: TypeAlias = Mapping[str, Any]
 
+#: How many ranks there are along each axis on which those of a stage are ordered; the last one varies fastest.
+Axes: TypeAlias = tuple[int, ...]
+
 _FINITE: Final = {"Max": "Max_except_inf_nan", "Min": "Min_except_inf_nan"}
 SHARDS: Final = "shards"
 #: What the shards are where the record says it: ``copies`` or addends of a ``sum``; ``unknown`` where they are missing,
@@ -24,9 +27,13 @@ SHARDS: Final = "shards"
 HELD: Final = "held"
 #: Whether a later call reduces the shards.
 REDUCED: Final = "reduced"
+#: Of an integer: the sum of those of the ranks with other tokens, where these differ.
+SHARES: Final = "shares"
+#: Of a gradient: that it is what the ranks' parts became when they were reduced.
+FINAL: Final = "final"
 #: What the parts do not show of a whole, or belongs to one rank alone.
 _OF_ONE_RANK: Final = frozenset(
-    ("md5", "data_name", "datapath", SHARDS, HELD, REDUCED, *LAYOUT_KEYS, *_FINITE.values(), *NONFINITE_COUNTS)
+    ("md5", "data_name", "datapath", SHARDS, HELD, REDUCED, FINAL, *LAYOUT_KEYS, *_FINITE.values(), *NONFINITE_COUNTS)
 )
 
 # Copies of one tensor may be computed by other kernels on each rank; msprobe 26 takes this for equal as well.
@@ -70,9 +77,37 @@ def merge_ranks(elements: Sequence[TensorBody]) -> dict[str, Any]:
     return {**first, SHARDS: list(elements)}
 
 
+def axes_of(count: int, axes: Axes) -> Axes:
+    """Return the axes of what fewer ranks recorded than there are: those of an expert, which share its tensors."""
+    if math.prod(axes) == count:
+        return axes
+    shared = axes[-1] if axes and count % axes[-1] == 0 else count
+    return (count // shared, shared)
+
+
+def line_along(axes: Axes, axis: int, place: int) -> range:
+    """Return the places that differ from one along an axis alone, in their order."""
+    stride = math.prod(axes[axis + 1 :])
+    first = place - place // stride % axes[axis] * stride
+    return range(first, first + stride * axes[axis], stride)
+
+
+def differ_along(elements: Sequence[TensorBody], axes: Axes, axis: int) -> bool:
+    """Return whether elements, one for each place, are not equal along an axis."""
+    lines = {line_along(axes, axis, place) for place in range(len(elements))}
+    return not all(are_same(elements[place], elements[line[0]]) for line in lines for place in line[1:])
+
+
 def without_shards(element: TensorBody) -> dict[str, Any]:
     """Return an element without what it says of its shards."""
-    return {key: value for key, value in element.items() if key not in (SHARDS, HELD, REDUCED)}
+    return {key: value for key, value in element.items() if key not in (SHARDS, HELD, REDUCED, FINAL)}
+
+
+def scaled(element: TensorBody, factor: float) -> dict[str, Any]:
+    """Return the element of a tensor times a positive number."""
+    numbers = {key: number_of(element, key) for key in (*STATISTICS, *_FINITE.values()) if key in element}
+    products = {key: value * factor for key, value in numbers.items() if value is not None and math.isfinite(value)}
+    return {**element, **products}
 
 
 def join(parts: Sequence[TensorBody], shape: Sequence[int]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.call import Call, operation
-from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, in_memory, lay_out_all
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
@@ -35,6 +35,7 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
+from pytest_msprobe.engine.values.strides import is_lazy, resolved
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 
@@ -108,7 +109,8 @@ class Arguments:
         result = lay_out_all(tensors, fresh, op_info(operation).storage)
         placed = result.tensors
         if not in_memory:
-            placed = {path: placed.get(path, tensors[path]).contiguous() for path in layouts if is_plain(tensors[path])}
+            values = {path: placed.get(path, tensors[path]) for path in layouts if is_plain(tensors[path])}
+            placed = {path: resolved(tensor).contiguous() for path, tensor in values.items()}
 
         def put(path: str, leaf: Any) -> Any:
             return placed.get(path, leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -175,12 +177,16 @@ def build_arguments(
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
     arguments = Arguments(args, kwargs, _differentiable(record, recorded))
     layouts = {path: element.layout for path, element in recorded if element.layout is not None}
+    for path, tensor in arguments.tensors() if real_data and has_tensor_files(call) else ():
+        # A file of msprobe has the bits itself, which such a dump does not say.
+        if is_lazy(tensor) and path not in layouts:
+            layouts[path] = Layout(tensor.stride(), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
     if not layouts or memory == "given":
         return arguments
     shapes = {path: element.shape for path, element in recorded}
     fitting = {path: tuple(tensor.shape) == shapes.get(path) for path, tensor in arguments.tensors()}
     layouts = {path: layout for path, layout in layouts.items() if fitting.get(path)}
-    return arguments.laid_out(layouts, operation(call.api), in_memory=memory == "recorded")
+    return arguments.laid_out(in_memory(layouts, memory), operation(call.api), in_memory=memory != "contiguous")
 
 
 def has_tensor_files(call: Call) -> bool:
@@ -207,7 +213,8 @@ def tensor_source(
         if real_data and element.data_name:
             return load_tensor(element, call.tensor_folder)
         element, own_seed = narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path)
-        undrawn = undrawn_tensor(element, own_seed) if postpone is not None and element.layout is None else None
+        is_dense = element.layout is None and element.nnz is None
+        undrawn = undrawn_tensor(element, own_seed) if postpone is not None and is_dense else None
         if undrawn is None or postpone is None:
             return random_tensor(element, own_seed)
         postpone(undrawn)

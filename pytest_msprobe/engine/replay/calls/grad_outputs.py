@@ -10,8 +10,9 @@ import torch
 from msprobe_hooks.dump.memory_layouts import Layout
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, tensors_of
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
-from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, in_memory, lay_out_all
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.engine.values.strides import resolved
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 
@@ -55,8 +56,10 @@ def grad_outputs(
 def _laid_out(
     gradients: dict[str, torch.Tensor], layouts: Mapping[str, Layout], memory: Memory
 ) -> dict[str, torch.Tensor]:
-    laid_out = {**gradients, **lay_out_all(gradients, layouts).tensors}
-    return laid_out if memory == "recorded" else {path: gradient.contiguous() for path, gradient in laid_out.items()}
+    laid_out = {**gradients, **lay_out_all(gradients, in_memory(layouts, memory)).tensors}
+    if memory != "contiguous":
+        return laid_out
+    return {path: resolved(gradient).contiguous() for path, gradient in laid_out.items()}
 
 
 def _matched(

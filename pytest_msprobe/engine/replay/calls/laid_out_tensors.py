@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -14,18 +14,20 @@ from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.strides import (
     ALIGNMENT,
     filling,
+    flipped,
     kept_offset,
     memory_size,
     outside,
     overlaps,
+    resolved,
     write_in_order,
 )
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.ops.traits import Storage
 
-#: Where the tensors of a call lie: as they were recorded, dense, or as their source has laid them out.
-Memory: TypeAlias = Literal["recorded", "contiguous", "given"]
+#: Where the tensors of a call lie: as recorded, so but without lazy bits, dense, or as their source has laid them out.
+Memory: TypeAlias = Literal["recorded", "resolved", "contiguous", "given"]
 
 # Memory around a tensor is made shorter where it is more than this many times its elements, and more than so many.
 _TIMES, _FEW = 4, 4096
@@ -49,6 +51,8 @@ class Member:
     values: torch.Tensor
     stride: tuple[int, ...]
     offset: int
+    is_conj: bool = False
+    is_neg: bool = False
 
     @property
     def reach(self) -> int:
@@ -56,8 +60,14 @@ class Member:
         return self.offset + span(self.values.shape, self.stride)
 
     def on(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return the tensor on a storage."""
-        return memory.as_strided(self.values.shape, self.stride, self.offset)
+        """Return the tensor on a storage, with its lazy bits."""
+        place = memory.as_strided(self.values.shape, self.stride, self.offset)
+        return flipped(place, conj=self.is_conj, neg=self.is_neg)
+
+
+def in_memory(layouts: Mapping[str, Layout], memory: Memory) -> Mapping[str, Layout]:
+    """Return the layouts of tensors by path where they are to lie so."""
+    return {path: layout.resolved() for path, layout in layouts.items()} if memory == "resolved" else layouts
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,8 @@ def lay_out_all(
         values = tensors.get(path)
         if values is not None and _fits(values, layout):
             key: object = path if layout.storage is None else (layout.storage, values.dtype)
-            groups.setdefault(key, []).append((Member(path, values, layout.stride, layout.storage_offset), layout))
+            member = Member(path, values, layout.stride, layout.storage_offset, layout.is_conj, layout.is_neg)
+            groups.setdefault(key, []).append((member, layout))
     placed: dict[str, torch.Tensor] = {}
     tied: set[str] = set()
     for group in groups.values():
@@ -153,7 +164,7 @@ def _moved_to_front(members: Sequence[Member], size: int) -> tuple[list[Member],
     start, end = min(member.offset for member in members), max(member.reach for member in members)
     front = kept_offset(start, unit)
     behind = min(max(0, size - end), unit)
-    moved = [Member(member.path, member.values, member.stride, member.offset - start + front) for member in members]
+    moved = [replace(member, offset=member.offset - start + front) for member in members]
     return moved, end - start + front + behind
 
 
@@ -164,7 +175,7 @@ def _shortened(member: Member) -> Member:
     if span(values.shape, stride) <= _TIMES * count + _FEW:
         return member
     unit = ALIGNMENT // values.element_size() if count < _LARGEST // 16 else 1
-    return Member(member.path, values, tuple(_shorter(values.shape, stride, unit)), member.offset)
+    return replace(member, stride=tuple(_shorter(values.shape, stride, unit)))
 
 
 def _shorter(shape: Sequence[int], stride: Sequence[int], unit: int) -> list[int]:
@@ -186,7 +197,7 @@ def _shorter(shape: Sequence[int], stride: Sequence[int], unit: int) -> list[int
 def _filled(members: Sequence[Member], size: int) -> dict[str, torch.Tensor]:
     """Return the members on one storage of at least so many elements, with their values written to it."""
     size = max(size, *(member.reach for member in members))
-    first = members[0].values
+    first = resolved(members[0].values)
     if len(members) == 1 and size == first.numel():
         memory = torch.empty(size, dtype=first.dtype)
     else:

@@ -17,7 +17,15 @@ from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
-from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps, whole_memory
+from pytest_msprobe.engine.values.strides import (
+    as_laid_out,
+    has_gaps,
+    is_lazy,
+    overlaps,
+    resolved,
+    whole_memory,
+    with_bits_of,
+)
 from pytest_msprobe.engine.values.system_memory import return_freed_pages
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 
@@ -209,11 +217,12 @@ def run_backward(
 
 
 def _put_gradient(gradient: torch.Tensor, side: Side) -> torch.Tensor:
-    if gradient.is_contiguous() and not (side.keeps_layout and gradient.storage_offset()):
-        return side.put(gradient)
     if not is_plain(gradient):
         return side.put(gradient)
-    return _Memory(side.put).put(gradient) if side.keeps_layout else side.put(gradient.contiguous())
+    if not side.keeps_layout:
+        return side.put(resolved(gradient).contiguous())
+    is_as_put = gradient.is_contiguous() and not gradient.storage_offset() and not is_lazy(gradient)
+    return side.put(gradient) if is_as_put else _Memory(side.put).put(gradient)
 
 
 def gradients_of(
@@ -256,9 +265,9 @@ def _put(arguments: Arguments, side: Side, differentiable: frozenset[str], *, co
 
     def _put_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
         if memory is None or copies is None or path not in arguments.layouts or not is_plain(leaf):
-            tensor = as_laid_out(side.put, leaf)
+            tensor = as_laid_out(side.put, leaf if side.keeps_layout else resolved(leaf))
         elif not (side.keeps_layout or path in arguments.tied):
-            tensor = side.put(leaf.contiguous())
+            tensor = side.put(resolved(leaf).contiguous())
         elif copy_leaves:
             return _put_copied(path, leaf, memory, copies)
         else:
@@ -302,12 +311,13 @@ class _Memory:
         placed = self._storages.get(key)
         if placed is None:
             placed = self._storages[key] = self._put(whole_memory(tensor))
-        return placed.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).data
+        place = placed.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return with_bits_of(place, tensor).data
 
 
 def _copied(leaf: torch.Tensor) -> torch.Tensor:
     """Return a copy that gradients pass, as the leaf is laid out; elements that share memory get their own."""
-    is_kept = has_gaps(leaf) and not overlaps(leaf)
+    is_kept = (has_gaps(leaf) or is_lazy(leaf)) and not overlaps(leaf)
     return as_laid_out(torch.clone, leaf).copy_(leaf) if is_kept else leaf.clone()
 
 

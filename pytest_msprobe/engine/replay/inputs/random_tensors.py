@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 
 import msgspec
 import numpy as np
@@ -46,6 +47,8 @@ def random_tensor(element: TensorElement, seed: int) -> torch.Tensor:
     """
     dtype = dtype_named(element.dtype)
     try:
+        if element.nnz is not None:
+            return _random_sparse(element, element.nnz, seed)
         return large_tensor(element, dtype, seed) if is_large(element) else _random_of(element, dtype, seed)
     except (RuntimeError, TypeError) as error:
         if is_out_of_memory(error):
@@ -64,6 +67,21 @@ def _random_of(element: TensorElement, dtype: torch.dtype, seed: int) -> torch.T
     if dtype.is_floating_point:
         return _random_float(element, dtype, generator)
     return _random_integer(element, dtype, generator, seed)
+
+
+def _random_sparse(element: TensorElement, nnz: int, seed: int) -> torch.Tensor:
+    """Draw a sparse COO tensor; if it is not coalesced, its last element has the place of the first one."""
+    count, generator = math.prod(element.shape), random.Random(seed)
+    if element.is_coalesced:
+        places = sorted(generator.sample(range(count), min(nnz, count)))
+    else:
+        places = generator.choices(range(count), k=min(nnz, 4 * count)) if count else []
+        places[-1:] = places[:1]
+    indices = torch.tensor(np.array(np.unravel_index(np.array(places, int), element.shape)))
+    values = random_tensor(msgspec.structs.replace(element, shape=(len(places),), nnz=None), seed)
+    return torch.sparse_coo_tensor(
+        indices, values, element.shape, is_coalesced=element.is_coalesced, check_invariants=False
+    )
 
 
 def _random_bool(element: TensorElement, generator: torch.Generator) -> torch.Tensor:

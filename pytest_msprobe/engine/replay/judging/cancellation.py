@@ -52,7 +52,8 @@ def _greatest(tensor: torch.Tensor) -> float:
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with extrema and magnitudes, which torch has not for float8."""
+    """Return a tensor with extrema and magnitudes, which torch has not for float8 and sparse ones."""
+    tensor = tensor.to_dense() if tensor.is_sparse else tensor
     return tensor.float() if tensor.dtype.itemsize == 1 else tensor
 
 

@@ -208,7 +208,8 @@ def judge_backward(
 def magnitude_of_arriving(gradients: Iterable[torch.Tensor]) -> float:
     """Return the greatest mean magnitude of gradients that arrive at a call, zeros included; 0 where there are none."""
     # Magnitudes are taken in the raised copy, where a large gradient would be held twice.
-    raised = (gradient.to(torch.float64, copy=True).abs_() for gradient in gradients if gradient.numel())
+    dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients if gradient.numel())
+    raised = (gradient.to(torch.float64, copy=True).abs_() for gradient in dense)
     return max((magnitudes.mean().item() for magnitudes in raised), default=0.0)
 
 

@@ -25,6 +25,7 @@ from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, fits_p
 from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for
 from pytest_msprobe.engine.values.error_kinds import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
+from pytest_msprobe.engine.values.strides import is_lazy
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.outcomes import Skip, SkipReason, describe_error
 
@@ -148,7 +149,8 @@ class Trial:
         """Return whether the target has a tensor that is not contiguous, of arriving gradients too for ``backward``."""
         if self.subject.arguments.layouts:
             return True
-        return direction == "backward" and any(not gradient.is_contiguous() for gradient in self.grad_outputs.values())
+        arriving = self.grad_outputs.values() if direction == "backward" else ()
+        return any(not gradient.is_contiguous() or is_lazy(gradient) for gradient in arriving)
 
     @functools.cached_property
     def randomness(self) -> RandomProperty | None:

@@ -46,12 +46,29 @@ def strided(draw: st.DrawFn) -> torch.Tensor:
     raw = bytes(byte & 1 for byte in raw) if dtype is torch.bool else raw
     values = torch.frombuffer(bytearray(raw), dtype=torch.uint8) if raw else torch.zeros(0, dtype=torch.uint8)
     tensor = values.clone().view(dtype).view(shape)
-    for change in draw(st.lists(st.sampled_from(["transposed", "sliced", "expanded"]), max_size=2)):
+    for change in draw(st.lists(st.sampled_from(["transposed", "sliced", "expanded", "conjugated"]), max_size=2)):
         if change == "expanded":
             tensor = tensor.unsqueeze(0).expand(2, *tensor.shape)
+        elif change == "conjugated":
+            tensor = tensor.conj()
         elif tensor.dim():
             tensor = tensor.transpose(0, -1) if change == "transposed" else tensor[::2]
     return tensor
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.randn(3, 4, dtype=torch.complex64).mH, torch.randn(5, dtype=torch.complex64).conj().imag]
+)
+def test_a_tensor_comes_back_with_its_lazy_bits(tmp_path: Path, tensor: torch.Tensor) -> None:
+    write_tensors(tmp_path / "tensors.safetensors", {"x": tensor})
+    found = read_tensor(tmp_path / "tensors.safetensors", "x", describe(tensor))
+    assert (found.is_conj(), found.is_neg(), found.stride()) == (tensor.is_conj(), tensor.is_neg(), tensor.stride())
+    assert torch.equal(found, tensor)
+
+
+def test_a_sparse_tensor_is_refused_with_the_reason() -> None:
+    with pytest.raises(TensorFileError, match="a sparse, nested or quantized tensor is not stored"):
+        describe(torch.eye(2).to_sparse())
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
