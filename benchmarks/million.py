@@ -2,10 +2,10 @@
 
     python benchmarks/million.py [FOLDER ...] [--seeds 0 1 2 3 4] [--wanted 1000000] [--log FILE]
 
-Judged are the dumps of the folders, healthy ones of tests/data, and torch's own operators in each dtype and task
-(torch_operators.py). A judgement is the verdict on one record, forward or backward, from inputs of one seed; with
-recorded tensors it is counted under the first seed alone, as it is the same under each. Each alarm is printed as it
-comes. What is finished is a line of the log, which a run that is started again does not repeat.
+Judged are the dumps of the folders, healthy ones of tests/data, and torch's own operators in each dtype and task. A
+judgement is the verdict on one record, forward or backward, from inputs of one seed; with recorded tensors it counts
+under the first seed alone, as it is the same under each. Each alarm is printed as it comes. What is finished is a line
+of the log, which a run that is started again does not repeat.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe import check_dump
 from pytest_msprobe.errors import UserError
+from pytest_msprobe.extensions.operators.sweep import TASKS, folder_name
 
 HEALTHY = ("dumps", "verdict_quality")
+DTYPES = ("float32", "bfloat16", "float16", "float64", "complex64", "int64", "bool")
 SHOWN = 40
 
 
@@ -92,13 +94,15 @@ def operators(samples: int) -> Path:
     """Return the folder of torch's operators, recorded on this machine where they are not there yet."""
     folder = SCRATCH / f"torch_operators_{torch.__version__}_{samples}"
     if not folder.exists():
-        from torch_operators import DTYPES, TASKS, record_operators
+        from pytest_msprobe.extensions.operators.database import find_operators
+        from pytest_msprobe.extensions.operators.recorder import record_operators
 
+        known = find_operators((), ())
         made = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(made, ignore_errors=True)
         for dtype in DTYPES:
             for task in TASKS:
-                record_operators(made / f"{dtype}-{task}", dtype, task, samples)
+                record_operators(made / folder_name(dtype, task), known, dtype, task, samples)
         made.rename(folder)
     return folder
 

@@ -23,7 +23,7 @@ EXAMPLES = REPOSITORY / "examples"
 #: What `pip install pytest-msprobe[torch]` does not bring, by the name that is imported.
 PACKAGES = (
     "safetensors", "hypothesis", "xdist", "execnet", "junitparser", "xlsxwriter", "openpyxl", "matplotlib", "isal",
-    "zstandard", "pyarrow", "tensorboard", "PIL", "argcomplete",
+    "zstandard", "pyarrow", "tensorboard", "PIL", "argcomplete", "expecttest",
 )  # fmt: skip
 
 
@@ -95,6 +95,7 @@ JOBS = {
     "merge-results": Job(f"pytest-msprobe msprobe merge-results -i {EXAMPLES}/compare_runs/tables -o merged -config "
                          f"{EXAMPLES}/compare_runs/merge.yaml", needs=("xlsxwriter",)),
     "doctor": Job("pytest-msprobe doctor"),
+    "operators": Job("pytest-msprobe operators --op softmax -o operators", needs=("expecttest",)),
     "environment": Job("pytest-msprobe environment -o environment.json"),
     "bisect": Job("pytest-msprobe bisect --help"),
     "follow": Job("pytest-msprobe follow spool --idle 1 -- --msprobe-device cpu"),

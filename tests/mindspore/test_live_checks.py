@@ -18,7 +18,7 @@ import pytest_msprobe  # noqa: E402
 from msprobe_hooks import ConfigError  # noqa: E402
 from pytest_msprobe.devices.cpu import CpuDevice  # noqa: E402
 from pytest_msprobe.extensions.live_checks.judge import card_of  # noqa: E402
-from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu  # noqa: E402
+from pytest_msprobe.extensions.mindspore.framework import MindSporeNpu  # noqa: E402
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")

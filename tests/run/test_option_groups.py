@@ -31,6 +31,6 @@ def test_the_surface_is_small_and_no_setting_is_both_an_option_and_a_key(pyteste
     text = pytester.runpytest_inprocess("--help").stdout.str()
     options = set(re.findall(r"^  --(msprobe-[\w-]+)", text, re.MULTILINE))
     keys = set(re.findall(r"^  (msprobe_\w+) \(", text, re.MULTILINE))
-    assert len(options) <= 48
+    assert len(options) <= 49
     assert {"msprobe_dumps", "msprobe_fuzzy", "msprobe_history"} <= keys
     assert keys.isdisjoint(option.replace("-", "_") for option in options)

@@ -46,6 +46,11 @@ class Recorder(Lifecycle):
         return count
 
     @property
+    def calls(self) -> int:
+        """The number of calls of this step so far, of all names."""
+        return sum(self._counts.values())
+
+    @property
     def modules(self) -> list[str]:
         """The forward names of the modules that this thread is in, outermost first."""
         return self._places.modules

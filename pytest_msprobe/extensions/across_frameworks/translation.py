@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_forward, is_module_name, split_called, split_module
+from msprobe_hooks.dump.names import is_forward, is_module_name, plain_dtype, split_called, split_module
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.across_frameworks import recorder_differences
 from pytest_msprobe.extensions.across_frameworks.cell_mapping import CellMapping, compose, read_cells
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import LayerMapping, match_layers, read_layers
 from pytest_msprobe.extensions.across_frameworks.static_graph import CallsOfGraph, graph_as_calls, shared_call
@@ -42,14 +41,24 @@ from pytest_msprobe.modes.compare.matching.name_translation import (
     ValuePairing,
     record_of,
 )
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.dump.values import PlacedValue
     from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
     from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
-    from pytest_msprobe.modes.compare.rows import ComparedCall, Row
+    from pytest_msprobe.modes.compare.rows import ComparedCall
+
+# Of runs of MindSpore, one recorded by msprobe and one by this project's recorder: msprobe lists the gradients of a
+# primitive from the last input to the first, computes one for an input that takes none, and gives mean and norm of
+# integers in 32 bits.
+_ROUNDED = ("mean_rel_diff", "norm_rel_diff")
+_EXACT = ("max_diff", "min_diff")
+# A few roundings to float32.
+_ROUNDING = 2.0**-22
 
 
 # A search among all names for each unknown one; more than this are not shown.
@@ -226,7 +235,7 @@ class FrameworkValues(ValuePairing):
 
     @cached_property
     def _use_different_recorders(self) -> bool:
-        return recorder_differences.use_different_recorders(self.target, self.golden)
+        return use_different_recorders(self.target, self.golden)
 
     def of_call(self, target: str, golden: str) -> Partners:
         """Return the golden value of each value that has another place there, and golden values left out."""
@@ -240,7 +249,7 @@ class FrameworkValues(ValuePairing):
         )
         named, dropped = self.mapped.of_record(target, target_values, golden_values)
         if is_reordered and not named:
-            return recorder_differences.paired_gradients(target, target_values, golden_values)
+            return reversed_gradients(target, target_values, golden_values)
         if not self._translation.across:
             return named, dropped
         parameters = renamed_parameters(target_values, golden_values) if is_module_name(target) else {}
@@ -261,7 +270,7 @@ class FrameworkValues(ValuePairing):
         """Return the rows of a call without what two frameworks need not share."""
         if not self._translation.across:
             if self._use_different_recorders:
-                rows = [recorder_differences.with_rounded_integers(row) for row in rows]
+                rows = [with_rounded_integers(row) for row in rows]
             return judge(rows)
         shared = [across_frameworks(row, is_forward=is_forward(target)) for row in rows]
         if self._translation.of_graph:
@@ -303,3 +312,36 @@ def _write_data_mapping(path: Path, calls: Iterable[ComparedCall]) -> None:
 def _quoted(name: str) -> str:
     # YAML reads what JSON writes; names are mostly plain enough to do without.
     return name if _PLAIN.fullmatch(name) else json.dumps(name)
+
+
+def use_different_recorders(target: Dump, golden: Dump) -> bool:
+    """Return whether the recorders of two runs of MindSpore differ: msprobe's does not say what requires a gradient."""
+    if not target.framework == golden.framework == "mindspore":
+        return False
+    says, golden_says = (any(b'"requires_grad"' in bytes(raw) for raw in x.records.values()) for x in (target, golden))
+    return says != golden_says
+
+
+def reversed_gradients(
+    record: str, target: list[PlacedValue], golden: list[PlacedValue]
+) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
+    """Return the golden gradient of each gradient of a backward call, and golden ones that only one recorder has."""
+    ours, theirs = ([placed for placed in side if placed.group == "output"] for side in (target, golden))
+    if len(ours) != len(theirs):
+        return {}, frozenset()
+    if record.startswith("Primitive."):
+        theirs = theirs[::-1]
+    pairs = [*zip(ours, theirs, strict=True)]
+    named = {one.name: other if one.value.is_tensor == other.value.is_tensor else None for one, other in pairs}
+    return named, frozenset(other.name for one, other in pairs if named[one.name] is None)
+
+
+def with_rounded_integers(row: Row) -> Row:
+    """Return a row without the error that rounding its mean and norm to float32 makes, if it is of integers."""
+    if row.target is None or not plain_dtype(row.target.dtype).startswith(("int", "uint")):
+        return row
+    metrics = row.metrics
+    is_rounding = all(metrics.get(name, 1) == 0 for name in _EXACT) and all(
+        metrics.get(name, 1) <= _ROUNDING for name in _ROUNDED
+    )
+    return replace(row, metrics={**metrics, SCALED_ERROR: 0.0}) if is_rounding else row

@@ -13,8 +13,12 @@ from zipfile import BadZipFile, ZipFile
 import msgspec
 
 from msprobe_hooks.errors import StartError
-from msprobe_hooks.extensions.environment.environment import COMMAND_LINE, arguments_without_secrets
-from msprobe_hooks.extensions.environment.process_facts import allowed_variables, normalized
+from msprobe_hooks.extensions.environment.environment import (
+    COMMAND_LINE,
+    allowed_variables,
+    arguments_without_secrets,
+    normalized,
+)
 from msprobe_hooks.extensions.environment.start_file import RandomCalls, Started, TensorFact
 from msprobe_hooks.json_decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.regular_files import open_regular

@@ -23,9 +23,8 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_leaves
 from pytest_msprobe.extensions.live_checks.recorder import KeptElements, LiveRecorder
 from pytest_msprobe.extensions.live_checks.scheduling import signature
-from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, works_in_place
+from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, MindSporeNpu, works_in_place
 from pytest_msprobe.extensions.mindspore.jit_functions import from_numpy, to_torch
-from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu
 
 
 class MindSporeKeptElements(KeptElements, MindSporeElements):

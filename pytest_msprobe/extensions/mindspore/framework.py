@@ -1,7 +1,8 @@
-"""MindSpore and MindTorch as frameworks of the engine, and the functions that records of them name."""
+"""MindSpore and MindTorch as frameworks of the engine, the functions that records of them name, and their NPUs."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from mindspore import mint, ops
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
+from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes, reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
@@ -28,9 +30,8 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.mindspore import jit_functions
 from pytest_msprobe.extensions.mindspore.functional import DEFINITIONS
 from pytest_msprobe.extensions.mindspore.jit_functions import as_tuples, bridged
-from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu, has_ascend
 from pytest_msprobe.extensions.mindspore.primitives import calls as primitives
-from pytest_msprobe.extensions.mindspore.runtime import load_mindtorch, use
+from pytest_msprobe.extensions.mindspore.runtime import load_mindtorch, unlogged, use
 from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type
 from pytest_msprobe.extensions.mindspore.translation import in_torch_terms as translated
 from pytest_msprobe.results.outcomes import Skip, SkipReason
@@ -314,3 +315,45 @@ class MindTorchFramework(MindSporeFramework):
         except AttributeError:
             return None
         return attribute if callable(attribute) else operator.attrgetter(api)
+
+
+class MindSporeNpu(CpuDevice):
+    """NPUs that MindSpore computes on; it moves tensors between the CPU and the active card by itself."""
+
+    name = "npu"
+    index = 0
+
+    def count(self) -> int:
+        """Return the number of visible NPUs. Raises DeviceError, in MindSpore's words, where Ascend cannot be used."""
+        if not has_ascend():
+            raise DeviceError(f"device 'npu': MindSpore {mindspore.__version__} cannot use Ascend: {_why_not()}")
+        return int(mindspore.hal.device_count("Ascend"))
+
+    def activate(self, index: int) -> None:
+        """Make the card current for this process. Raises DeviceError where it cannot be started."""
+        use("Ascend", index)
+        self.index = index
+
+    def describe(self) -> str:
+        """Return the card's index and name."""
+        name = ""
+        with contextlib.suppress(RuntimeError, ValueError):
+            name = f" {mindspore.hal.get_device_name(self.index, 'Ascend')}"
+        return f"npu:{self.index}{name}"
+
+
+def has_ascend() -> bool:
+    """Return whether MindSpore can use Ascend; it logs several lines of warnings where it cannot."""
+    with unlogged():
+        return bool(mindspore.hal.is_available("Ascend"))
+
+
+def _why_not() -> str:
+    """Return the first library that is missing, or the first line of what MindSpore says."""
+    try:
+        mindspore.set_device("Ascend", 0)
+    except (RuntimeError, ValueError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        missing = next((line for line in lines if "cannot open shared object" in line), lines[0] if lines else "")
+        return f"{missing.strip()}; install CANN and source its set_env.sh"
+    return "no NPU was found"

@@ -57,6 +57,6 @@ def _open_mindtorch() -> Framework:
 
 
 def _open_kernels() -> Framework:
-    from pytest_msprobe.extensions.mindspore.kernels.framework import RecordedKernels
+    from pytest_msprobe.extensions.mindspore.kernels.check import RecordedKernels
 
     return RecordedKernels()

@@ -16,6 +16,16 @@ def x(*shape: int) -> torch.Tensor:
     return torch.randn(shape).requires_grad_()
 
 
+class WrongGradients(SimDevice):
+    """Computes results rightly, and gradients a tenth too large."""
+
+    name = "wrong"
+
+    def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+        result = func(*args, **kwargs)
+        return tuple(gradient * 1.1 for gradient in result) if record.endswith(".backward") else result
+
+
 def altered(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     def call(func: Any, args: Any, kwargs: Any) -> Any:
         return change(func(*args, **kwargs))
@@ -44,17 +54,19 @@ def test_every_kind_of_wrong_result_fails(
 
 
 def test_a_wrong_gradient_fails_though_the_result_is_right(recorder: Any, check: Any) -> None:
-    class Wrong(SimDevice):
-        name = "wrong"
-
-        def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
-            found = func(*args, **kwargs)
-            return tuple(gradient * 1.1 for gradient in found) if record.endswith(".backward") else found
-
-    result = check(recorder.Functional.layer_norm(x(4, 8), (8,), x(8), bias=x(8)), device=Wrong())
+    result = check(recorder.Functional.layer_norm(x(4, 8), (8,), x(8), bias=x(8)), device=WrongGradients())
     assert result.forward.verdict.outcome == "pass"
     assert result.backward.verdict.outcome == "fail"
     assert {output.path for output in result.backward.outputs} == {"grad.args.0", "grad.args.2", "grad.kwargs.bias"}
+
+
+@pytest.mark.parametrize("device", [SimDevice(), WrongGradients()], ids=["right", "wrong"])
+def test_gradients_of_a_function_in_python_that_passes_no_out_on_are_judged(
+    recorder: Any, check: Any, device: Any
+) -> None:
+    result = check(recorder.Functional.normalize(x(4, 8), dim=-1, out=None), device=device)
+    assert result.forward.verdict.outcome == "pass"
+    assert result.backward.verdict.outcome == ("fail" if isinstance(device, WrongGradients) else "pass")
 
 
 def test_a_missing_gradient_fails(recorder: Any, check: Any) -> None:

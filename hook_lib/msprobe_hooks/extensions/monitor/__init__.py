@@ -28,7 +28,7 @@ EXPORTS = {
     "watch": "watching",
     "watch_mindspore": "watching",
 }
-MINDSPORE_EXPORTS = {"TrainerMon": "watch.mindspore_trainer_mon"}
+MINDSPORE_EXPORTS = {"TrainerMon": "watch.mindspore_watcher"}
 TASKS = ("grad_probe",)
 
 

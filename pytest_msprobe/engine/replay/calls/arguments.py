@@ -338,8 +338,8 @@ def _torch_constant(name: object, kind: type, path: str) -> Any:
 
 
 def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorElement]]) -> frozenset[str]:
-    if "out" in record.kwargs:
-        # torch refuses to differentiate through out=.
+    if record.kwargs.get("out") is not None:
+        # torch refuses to differentiate through out=; functions in Python pass on out=None.
         return frozenset()
     return frozenset(path for path, tensor in recorded if tensor.requires_grad)
 

@@ -328,7 +328,7 @@ def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     is_any_true = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     switched_on = is_any_true and traits.running_statistics is None
     named_so = operation.endswith("_") and not operation.endswith("__")
-    return switched_on or named_so or "out" in arguments.kwargs or traits.in_place
+    return switched_on or named_so or arguments.kwargs.get("out") is not None or traits.in_place
 
 
 def _numeric_context(side: Side) -> contextlib.AbstractContextManager[None]:

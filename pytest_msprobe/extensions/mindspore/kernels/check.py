@@ -1,4 +1,7 @@
-"""The check of one kernel of a static graph, whose recorded results are the target, and kernels' definitions."""
+"""The check of one kernel of a static graph, whose recorded results are the target, and kernels' definitions.
+
+Kernels have run already: nothing runs here but definitions, and the framework of kernels says so.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,15 @@ from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, ten
 from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from msprobe_standards.verdict import Verdict
+from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import Subject
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.framework import Functions
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
@@ -259,3 +266,44 @@ class _Computed:
         call = KernelCall(self.kind, inputs, self.results, self.settings, self.statement, self.inferred)
         results = as_list(self.definition.golden(call))
         return [ours.reshape(recorded.shape) for ours, recorded in zip(results, self.results, strict=True)]
+
+
+class WroteDump(CpuDevice):
+    """Device that a dump was written on, for the rules that are about it; tensors of files are on the CPU."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def describe(self) -> str:
+        """Return that nothing runs on it."""
+        return f"kernels recorded on {self.name}, none is run"
+
+
+class RecordedKernels:
+    """MindSpore's kernels, as a graph ran them."""
+
+    name = "mindspore"
+    autocasts = False
+
+    def device(self, devices: DeviceRegistry, name: str) -> Device:
+        """Return the kind of device that is named, which need not be here."""
+        return WroteDump(hardware(devices.get(name)))
+
+    def describe(self, device: Device) -> str:
+        """Return what the dump was written on."""
+        return device.describe()
+
+    def math_modes(self, device: Device) -> dict[str, str]:
+        """Return nothing: the modes of this process are not those of the recording."""
+        return {}
+
+    def in_torch_terms(self, call: Call) -> Call:
+        """Return the call, which is in torch's terms."""
+        return call
+
+    def functions(
+        self, call: Call, references: ReferenceRegistry, device: Device, function: Callable[..., Any] | None
+    ) -> Functions:
+        """Return the definition, as the target too, which is not run."""
+        assert function is not None
+        return Functions(function, function)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators import caches
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Dequantization, Keys
 from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import (
@@ -13,7 +14,6 @@ from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import
     Queries,
     attention_of_sequences,
 )
-from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import EIGHT_BITS
 
 if TYPE_CHECKING:

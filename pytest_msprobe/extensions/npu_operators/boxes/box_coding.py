@@ -9,7 +9,7 @@ import torch
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.extensions.npu_operators.inputs import boxes
+from pytest_msprobe.extensions.npu_operators import boxes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

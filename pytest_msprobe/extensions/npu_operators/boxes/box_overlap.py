@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators import boxes
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
-from pytest_msprobe.extensions.npu_operators.inputs import boxes
 
 Corners = tuple[Tensor, Tensor, Tensor, Tensor]
 

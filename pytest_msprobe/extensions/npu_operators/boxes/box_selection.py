@@ -10,9 +10,9 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators import boxes
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.boxes.box_overlap import npu_iou, npu_rotated_iou
-from pytest_msprobe.extensions.npu_operators.inputs import boxes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,6 +11,7 @@ import torch
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators import caches
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Keys
 from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import Queries, attention_of_sequences
@@ -19,7 +20,6 @@ from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
     write_in_chunks,
     write_tokens,
 )
-from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import torch
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators import caches
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, functional, refuse
 from pytest_msprobe.extensions.npu_operators.caches.normalized_caches import rms_normalized
 from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
@@ -17,7 +18,6 @@ from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
     write_in_chunks,
     write_tokens,
 )
-from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.layers.rotary import npu_interleave_rope
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
 from pytest_msprobe.extensions.npu_operators.quantization.quantized_results import EIGHT_BITS

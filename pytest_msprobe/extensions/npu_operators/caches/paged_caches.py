@@ -9,8 +9,8 @@ import torch
 
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators import caches
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, functional, refuse
-from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
 
 if TYPE_CHECKING:

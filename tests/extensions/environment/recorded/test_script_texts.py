@@ -8,11 +8,11 @@ import pytest
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.environment.environment import (
+    allowed_variables,
     arguments_without_secrets,
     without_secrets,
     write_environment,
 )
-from msprobe_hooks.extensions.environment.process_facts import allowed_variables
 
 
 @pytest.mark.parametrize(

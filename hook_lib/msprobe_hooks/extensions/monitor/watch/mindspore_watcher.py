@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ from msprobe_hooks.extensions.monitor.watch.config import NO_COLLECTIVES, WHAT, 
 from msprobe_hooks.extensions.monitor.watch.host_statistics import HostMeter
 from msprobe_hooks.extensions.monitor.watch.parameters import Weight, living
 from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection, Fields, Modules
+from msprobe_hooks.extensions.monitor.watch.trainer_mon import Monitor
 from msprobe_hooks.extensions.monitor.watch.watcher import Observer, Watcher
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.backward import Emit
@@ -291,3 +294,31 @@ class UnreducedGradients:
 
 def _on_host(tensor: Any) -> Any:
     return host(tensor) if isinstance(tensor, Tensor) else tensor
+
+
+class TrainerMon(Monitor):
+    """Watches the training of one model of MindSpore with one optimizer, as a configuration file says."""
+
+    def watcher(self, model: Any, optimizer: Any, **options: Any) -> MindSporeWatcher:
+        """Return what watches cells."""
+        return MindSporeWatcher(model, optimizer, **options)
+
+    def rank_in(self, group: str) -> int:
+        """Return this process's rank in a group of MindSpore's communication, which is a name."""
+        from mindspore.communication import get_rank
+
+        return int(get_rank(group))
+
+    def ranks_of(self, group: str) -> list[int]:
+        """Return the ranks in the whole program of a group's processes."""
+        from mindspore.communication import get_process_group_ranks
+
+        return list(map(int, get_process_group_ranks(group)))
+
+    def read(self, path: str | Path) -> tuple[Plan, list[str]]:
+        """Return the plan of a configuration, without collectives, and warnings. Raises ConfigError."""
+        plan, warnings = super().read(path)
+        if plan.wants("collectives"):
+            plan = replace(plan, what=plan.what - {"collectives"})
+            warnings.append(f"cc_distribution is ignored: {NO_COLLECTIVES}")
+        return plan, warnings

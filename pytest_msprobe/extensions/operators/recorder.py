@@ -1,0 +1,121 @@
+"""Dumps of operators: calls and their gradients, recorded on the CPU."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.utils._pytree import tree_leaves
+
+from msprobe_hooks import record
+from msprobe_hooks.torch import api_lists
+from msprobe_hooks.torch.recorder import TorchRecorder
+from pytest_msprobe.extensions.operators.database import Operator, Sample
+from pytest_msprobe.extensions.operators.sweep import FILE, Recorded, Sweep, Task
+from pytest_msprobe.storage.files import atomic_write
+
+_FUNCTIONAL = "nn.functional."
+_PLAIN = (torch.Tensor, int, float, complex, str, slice, torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+class _Call(NamedTuple):
+    operator: Operator
+    sample: Sample
+
+
+def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, task: Task, samples: int) -> Sweep:
+    """Record up to ``samples`` calls of each operator that has the dtype, forward and backward, into a folder.
+
+    A sample that raises, when it is drawn or called, is counted with what torch said. Raises ConfigError and
+    RecordingError as `msprobe_hooks.record` does.
+    """
+    sweep = Sweep(str(torch.__version__), dtype, task, {})
+    calls = list[_Call]()
+    for operator in operators:
+        if dtype not in operator.dtypes:
+            continue
+        counts = sweep.operators[operator.label] = Recorded()
+        try:
+            drawn = operator.draw(getattr(torch, dtype), samples)
+        except Exception as error:
+            # An operator of this version and build may lack anything that its samples are made with.
+            _refuse(counts, error)
+            continue
+        calls += (_Call(operator, sample) for sample in drawn)
+    torch.manual_seed(0)
+    random.seed(0)
+    with record(folder, task=task) as session, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        recorder: Any = session.recorder
+        for call in calls:
+            counts, before = sweep.operators[call.operator.label], recorder.calls
+            try:
+                _run(recorder, call)
+                counts.calls += 1
+            except Exception as error:
+                # As a kernel that this build lacks, or a sample that is meant to be refused.
+                _refuse(counts, error)
+            counts.recorded += recorder.calls - before
+    with atomic_write(folder / FILE) as part:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(sweep), indent=1))
+    return sweep
+
+
+def _refuse(counts: Recorded, error: Exception) -> None:
+    why = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    counts.refused = Counter(counts.refused) + Counter([why])
+
+
+def _run(recorder: TorchRecorder, call: _Call) -> None:
+    """Call an operator, and compute the gradients of all its results.
+
+    One that recordings do not list is called once more, and recorded as a whole.
+    """
+    function, args, kwargs = call.operator.function, tuple(call.sample.args), dict(call.sample.kwargs)
+    before = recorder.calls
+    results = _tensors(function(*args, **kwargs))
+    name = recorded_name(call.operator)
+    if recorder.calls == before and name and results and _can_be_recorded((args, kwargs)):
+        recording = recorder.api_call(f"{name}.{recorder.number(name)}.forward", sys._getframe())
+        recording.begin(args, kwargs)
+        results = _tensors(recording.run_as_a_whole(function, args, kwargs))
+    results = [tensor for tensor in results if tensor.requires_grad]
+    if results:
+        torch.autograd.backward(results, [torch.randn_like(tensor) for tensor in results])
+
+
+def recorded_name(operator: Operator) -> str:
+    """Return the name under which a check finds the operator's function; empty for one that computes no numbers.
+
+    Such are views and new memory, and functions of the database that spell a method or a property out.
+    """
+    if operator.name.rpartition(".")[2] in api_lists.IDLE:
+        return ""
+    if isinstance(operator.function, (OpOverload, OpOverloadPacket)):
+        return f"torch.ops.{operator.function}"
+    name = operator.name.removeprefix("torch.")
+    function: Any = torch
+    for attribute in name.split("."):
+        function = getattr(function, attribute, None)
+    if function is not operator.function:
+        return ""
+    return f"Functional.{name.removeprefix(_FUNCTIONAL)}" if name.startswith(_FUNCTIONAL) else f"Torch.{name}"
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _can_be_recorded(arguments: Any) -> bool:
+    """Return whether a tensor is among the arguments, and nothing that a dump cannot hold."""
+    return bool(_tensors(arguments)) and all(
+        leaf is None or isinstance(leaf, _PLAIN) for leaf in tree_leaves(arguments)
+    )
