@@ -6,14 +6,9 @@ are matched by request and position. Readers of dumps ignore the file, and a dum
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from msprobe_hooks.errors import DumpError
-from msprobe_hooks.json_decoding import JsonError, decode_json
-from msprobe_hooks.regular_files import read_regular
 
 FILE: Final = "tokens.jsonl"
 # More than any forward pass has.
@@ -52,35 +47,3 @@ class PassTokens(msgspec.Struct, frozen=True, omit_defaults=True):
             if values and len(values) != total:
                 return f"{len(values)} {name} for {total} tokens"
         return ""
-
-
-def read_tokens(folder: Path) -> list[PassTokens]:
-    """Return the tokens of each forward pass of a dump, none where there is no file.
-
-    Args:
-        folder: The folder of the dump.
-
-    Returns:
-        The lines, in the order of the passes.
-
-    Raises:
-        DumpError: A line is not of this form; the text names the line.
-    """
-    path = folder / FILE
-    try:
-        lines = read_regular(path).splitlines()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise DumpError(f"{path}: cannot be read: {error.strerror}") from None
-    passes = []
-    for number, line in enumerate(lines, 1):
-        try:
-            tokens = decode_json(line, PassTokens)
-            problem = tokens.problem()
-        except JsonError as error:
-            problem = str(error)
-        if problem:
-            raise DumpError(f"{path}, line {number}: {problem}; delete the file, or record again")
-        passes.append(tokens)
-    return passes

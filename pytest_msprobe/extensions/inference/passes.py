@@ -16,9 +16,11 @@ import numpy as np
 from msprobe_hooks.dump.names import direction_of, is_module_name, split_module
 from msprobe_hooks.dump.reader import Dump, positional_names, read_dump
 from msprobe_hooks.dump.recording_paths import find_dumps, step_rank
-from msprobe_hooks.dump.tokens import PassTokens, read_tokens
+from msprobe_hooks.dump.tokens import FILE, PassTokens
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.extensions.inference.token_layout import (
     Integers,
     Segment,
@@ -275,3 +277,35 @@ def _unnamed_positions(dump: Dump, modules: Mapping[str, str], rows: int) -> Ite
                 positions = read_integers(placed.value, dump)
                 if positions is not None:
                     yield positions
+
+
+def read_tokens(folder: Path) -> list[PassTokens]:
+    """Return the tokens of each forward pass of a dump, none where there is no file.
+
+    Args:
+        folder: The folder of the dump.
+
+    Returns:
+        The lines, in the order of the passes.
+
+    Raises:
+        DumpError: A line is not of this form; the text names the line.
+    """
+    path = folder / FILE
+    try:
+        lines = read_regular(path).splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DumpError(f"{path}: cannot be read: {error.strerror}") from None
+    passes = []
+    for number, line in enumerate(lines, 1):
+        try:
+            tokens = decode_json(line, PassTokens)
+            problem = tokens.problem()
+        except JsonError as error:
+            problem = str(error)
+        if problem:
+            raise DumpError(f"{path}, line {number}: {problem}; delete the file, or record again")
+        passes.append(tokens)
+    return passes

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import msprobe_hooks
-from msprobe_hooks.dump.tokens import FILE, PassTokens, read_tokens
+from msprobe_hooks.dump.tokens import FILE, PassTokens
+from pytest_msprobe.extensions.inference.passes import read_tokens
 
 
 def test_noted_tokens_are_in_the_folder_of_their_step(tmp_path):
