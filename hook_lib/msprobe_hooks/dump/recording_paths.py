@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.messages import id_name
 from msprobe_hooks.regular_files import read_regular
 
 DUMP_FILE: Final = "dump.json"
@@ -26,7 +25,7 @@ STACK_FILE: Final = "stack.json"
 CONSTRUCT_FILE: Final = "construct.json"
 TENSOR_FOLDER: Final = "dump_tensor_data"
 
-_STEP, _RANK = re.compile(r"step([0-9]+)"), re.compile(r"rank([0-9]*)")
+STEP, _RANK = re.compile(r"step([0-9]+)"), re.compile(r"rank([0-9]*)")
 _PROCESS = re.compile(r"proc[0-9]+")
 
 _STEP_OF_TRAINING = re.compile(r"step_[0-9]+")
@@ -36,12 +35,11 @@ _OF_RECORDING = re.compile(r"step[0-9]+|rank[0-9]*|proc[0-9]+")
 NAME_IN_WORDS: Final = "Type.Op.task.stream.time.input.index.npy"
 SUFFIX: Final = ".npy"
 
-# MindSpore's own files have a format's name behind the index, which begins with a letter.
-_NAME = re.compile(
+#: The name of a converted file; MindSpore's own have a format's name behind the index, which begins with a letter.
+KERNEL_FILE = re.compile(
     r"([^./]+)\.([^/]+?)\.(\d+)(?:\.(\d+))?\.(\d+)((?:\.\d+){3,4})?\.(input|output)\.(\d+)(?:\.\d[\dx]*)?\.npy",
     re.ASCII,
 )
-_SHORTENED = re.compile(r"[0-9a-f]{32}\.npy", re.ASCII)
 
 #: The level of a dump whose records are kernels.
 KERNEL_LEVEL: Final = "L2"
@@ -80,7 +78,7 @@ def step_rank(path: Path) -> StepRank:
     """
     if is_iteration_file(path):
         return StepRank(_iteration_of(path), _rank_of_file(path))
-    return StepRank(_nearest(_STEP, path), _nearest(_RANK, path))
+    return StepRank(_nearest(STEP, path), _nearest(_RANK, path))
 
 
 def _nearest(pattern: re.Pattern[str], path: Path) -> int | None:
@@ -97,19 +95,6 @@ def rank_of(folder: Path) -> int | None:
 def rank_in_recording(folder: Path) -> int | None:
     """Return the rank that a folder of a recording is read as: that in its name, 0 for a process without one."""
     return 0 if _PROCESS.fullmatch(folder.name) else rank_of(folder)
-
-
-def dumps_by_rank(folder: Path) -> dict[int, dict[int, list[Path]]]:
-    """Return every ``dump.json`` of the recording in a folder, by rank and step, both ascending.
-
-    A rank has several of one step where several processes wrote into the recording without a rank.
-    """
-    dumps: dict[int, dict[int, list[Path]]] = {}
-    for path in sorted(folder.glob(f"step*/*/{DUMP_FILE}"), key=_numbers_by_value):
-        step, rank = _STEP.fullmatch(path.parent.parent.name), rank_in_recording(path.parent)
-        if step is not None and rank is not None and path.is_file():
-            dumps.setdefault(rank, {}).setdefault(int(step[1]), []).append(path)
-    return dict(sorted(dumps.items()))
 
 
 def find_dumps(folder: Path) -> list[Path]:
@@ -142,7 +127,7 @@ def find_dumps(folder: Path) -> list[Path]:
 
 
 def _named(name: str, folders: Iterable[tuple[str, list[str], list[str]]]) -> list[Path]:
-    return sorted((Path(place, name) for place, _, names in folders if name in names), key=_numbers_by_value)
+    return sorted((Path(place, name) for place, _, names in folders if name in names), key=numbers_by_value)
 
 
 def home_of(path: Path) -> Path:
@@ -157,7 +142,8 @@ def dump_at(home: Path, dumps: Collection[Path]) -> Path:
     return home if home in dumps else next((dump for dump in dumps if home_of(dump) == home), home)
 
 
-def _numbers_by_value(path: Path) -> list[tuple[int, str]]:
+def numbers_by_value(path: Path) -> list[tuple[int, str]]:
+    """Return a key by which paths are ordered with the numbers in them by their values."""
     return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]+)", path.as_posix())]
 
 
@@ -214,34 +200,6 @@ def _stage(path: Path, folder: Path, shared: str | None) -> str:
     return "/".join(name for name in names if not (is_known and _RANK_OF_TRAINING.fullmatch(name)))
 
 
-class KernelFile(NamedTuple):
-    """The parts of a file's name: of which execution, or slice of one, of which kernel, and which of its tensors."""
-
-    type: str
-    op: str
-    task: int
-    stream: int
-    time: int
-    slice: tuple[int, ...]
-    side: str
-    slot: int
-
-
-def parse_name(name: str) -> KernelFile | None:
-    """Return the parts of the name of a converted file, None for any other name."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    kind, op, task, stream, time, numbers, side, slot = match.groups()
-    slice_ = tuple(map(int, numbers[1:].split("."))) if numbers else ()
-    return KernelFile(kind, id_name(op), int(task), int(stream or 0), int(time), slice_, side, int(slot))
-
-
-def is_shortened(name: str) -> bool:
-    """Return whether a file's name replaces one that was too long."""
-    return _SHORTENED.fullmatch(name) is not None
-
-
 def full_names(mapping: Path) -> dict[str, str]:
     """Return the names that were too long by those that replace them. Raises OSError where the file is missing."""
     lines = read_regular(mapping).decode("utf-8", "replace").splitlines()
@@ -250,7 +208,7 @@ def full_names(mapping: Path) -> dict[str, str]:
 
 def is_converted_file(path: Path) -> bool:
     """Return by its name whether a file is a converted one."""
-    return _NAME.fullmatch(path.name) is not None
+    return KERNEL_FILE.fullmatch(path.name) is not None
 
 
 def tree_of(path: Path) -> Path:
@@ -260,7 +218,7 @@ def tree_of(path: Path) -> Path:
 
 def _tree(folder: str, name: str) -> str:
     # Of strings: a tree may have as many folders as executions.
-    named = _NAME.fullmatch(name)
+    named = KERNEL_FILE.fullmatch(name)
     sorted_by_op = named is not None and folder.endswith(f"{os.sep}{named[2]}{os.sep}{named[5]}")
     return os.path.dirname(os.path.dirname(folder)) if sorted_by_op else folder  # noqa: PTH120
 
@@ -269,7 +227,7 @@ def _find_trees(folders: Iterable[tuple[str, list[str], list[str]]]) -> list[Pat
     """Return the first file of each tree of converted files among folders as `os.walk` yields them."""
     trees: dict[str, Path] = {}
     for place, _, names in sorted(folders):
-        first = min(filter(_NAME.fullmatch, names), default=None)
+        first = min(filter(KERNEL_FILE.fullmatch, names), default=None)
         if first is not None and (tree := _tree(place, first)) not in trees:
             trees[tree] = Path(place, first)
     return [trees[tree] for tree in sorted(trees)]

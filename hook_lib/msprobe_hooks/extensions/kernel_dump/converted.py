@@ -8,6 +8,7 @@ kernel's files are read when its record is asked for, once for their headers and
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,18 +22,47 @@ from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, enc
 from msprobe_hooks.dump.npy import Array, dtype_name, read_file
 from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.recording_paths import (
+    KERNEL_FILE,
     KERNEL_LEVEL,
     MAPPING_FILE,
     NAME_IN_WORDS,
     SUFFIX,
-    KernelFile,
     full_names,
-    is_shortened,
-    parse_name,
     tree_of,
 )
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.messages import id_name
+
+_SHORTENED = re.compile(r"[0-9a-f]{32}\.npy", re.ASCII)
+
+
+class KernelFile(NamedTuple):
+    """The parts of a file's name: of which execution, or slice of one, of which kernel, and which of its tensors."""
+
+    type: str
+    op: str
+    task: int
+    stream: int
+    time: int
+    slice: tuple[int, ...]
+    side: str
+    slot: int
+
+
+def parse_name(name: str) -> KernelFile | None:
+    """Return the parts of the name of a converted file, None for any other name."""
+    match = KERNEL_FILE.fullmatch(name)
+    if match is None:
+        return None
+    kind, op, task, stream, time, numbers, side, slot = match.groups()
+    slice_ = tuple(map(int, numbers[1:].split("."))) if numbers else ()
+    return KernelFile(kind, id_name(op), int(task), int(stream or 0), int(time), slice_, side, int(slot))
+
+
+def is_shortened(name: str) -> bool:
+    """Return whether a file's name replaces one that was too long."""
+    return _SHORTENED.fullmatch(name) is not None
 
 
 class _Execution(NamedTuple):

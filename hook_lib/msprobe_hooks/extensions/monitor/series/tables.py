@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.dump.names import is_module_name, is_parameters_grad
 from msprobe_hooks.dump.reader import Dump, read_dump
-from msprobe_hooks.dump.recording_paths import DUMP_FILE, dumps_by_rank, rank_in_recording, step_rank
+from msprobe_hooks.dump.recording_paths import DUMP_FILE, STEP, numbers_by_value, rank_in_recording, step_rank
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, MonitorError, RecordError
 from msprobe_hooks.extensions.monitor.series.paths import RECORDED_TASKS, make_folder, rank_of, tag
@@ -332,3 +332,16 @@ class _HeatMap:
         pixels: NDArray[np.uint8] = np.rint(255 * ramps).astype(np.uint8)
         width = min(max(_WIDTH // counts.shape[1], 1), _WIDEST_STEP)
         return pixels.repeat(_HEIGHT_OF_BIN, axis=0).repeat(width, axis=1)
+
+
+def dumps_by_rank(folder: Path) -> dict[int, dict[int, list[Path]]]:
+    """Return every ``dump.json`` of the recording in a folder, by rank and step, both ascending.
+
+    A rank has several of one step where several processes wrote into the recording without a rank.
+    """
+    dumps: dict[int, dict[int, list[Path]]] = {}
+    for path in sorted(folder.glob(f"step*/*/{DUMP_FILE}"), key=numbers_by_value):
+        step, rank = STEP.fullmatch(path.parent.parent.name), rank_in_recording(path.parent)
+        if step is not None and rank is not None and path.is_file():
+            dumps.setdefault(rank, {}).setdefault(int(step[1]), []).append(path)
+    return dict(sorted(dumps.items()))
