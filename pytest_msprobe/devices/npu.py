@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from typing import Any
 
 from pytest_msprobe.devices.accelerator import Accelerator
@@ -32,10 +33,8 @@ class NpuDevice(Accelerator):
 
     def reduced_precision(self) -> ReducedPrecision:
         """Return what torch_npu's switches and the environment say; recurrent layers are products there."""
-        runtime = self.runtime()
-        matmul = "hf32" if runtime.matmul.allow_hf32 else ""
-        conv = "hf32" if runtime.conv.allow_hf32 else ""
-        return ReducedPrecision(matmul=matmul, conv=conv, rnn=matmul, saturation=ascend_saturates())
+        switches = super().reduced_precision()
+        return replace(switches, rnn=switches.matmul, saturation=ascend_saturates())
 
 
 def _load_torch_npu() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from msprobe_hooks.messages import did_you_mean
+from pytest_msprobe.devices.accelerator import (
+    Accelerator,
+    accelerator_types,
+    current_accelerator,
+    may_be_accelerator,
+)
 from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
@@ -16,8 +22,8 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.installed_extensions import register
 
 AUTO = "auto"
+ACCELERATOR = "accelerator"
 
-_BEST_FIRST = ("npu", "cuda", "cpu")
 _MEANT = {"gpu": "a GPU: cuda", "ascend": "Ascend: npu", "rocm": "a GPU: cuda"}
 
 
@@ -40,20 +46,35 @@ class DeviceRegistry:
         return list(self._devices)
 
     def get(self, name: str) -> Device:
-        """Return the device of that name; ``auto`` is the best one that has a card.
+        """Return the device of that name, which may be a device type of torch.
 
-        Text after a colon is for the device, where it takes any. Raises DeviceError that lists the known names where
-        there is no such device.
+        ``accelerator`` is torch's current accelerator; ``auto`` is an NPU, else that, else a GPU, else the CPU: the
+        first that has a card. Text after a colon is for the device, where it takes any. Raises DeviceError that lists
+        the known names where there is no such device.
         """
         if name == AUTO:
-            return next(device for device in map(self.get, _BEST_FIRST) if _has_card(device))
+            return next(device for device in self._best_first() if _has_card(device))
+        if name == ACCELERATOR:
+            name = current_accelerator()
+            if not name:
+                raise DeviceError(
+                    f"device {ACCELERATOR!r}: this torch has no accelerator, and no backend is loaded",
+                    remedy="import its package in conftest.py or by -p",
+                )
         base, _, text = name.partition(":")
         if base not in self._devices:
-            names = [AUTO, *self._devices]
-            hint = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, names)
-            raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}")
+            if base in _MEANT or not may_be_accelerator(base):
+                names = [AUTO, ACCELERATOR, *dict.fromkeys((*self._devices, *accelerator_types()))]
+                hint = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, names)
+                raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}")
+            self.add(Accelerator(base))
         device = self._devices[base]
         return device.with_text(text) if text and isinstance(device, TakesText) else device
+
+    def _best_first(self) -> Iterator[Device]:
+        yield self.get("npu")
+        current = current_accelerator()
+        yield from (self.get(name) for name in (current, "cuda", "cpu") if name)
 
     def takes_text(self, name: str) -> bool:
         """Return whether the name of a device may hold more than cards after its colon."""

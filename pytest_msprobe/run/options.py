@@ -35,12 +35,12 @@ _OUTCOMES = ("pass", "warn", "fail", "skip", "crash", "timeout", "oom", "error")
 
 
 def _device(config: pytest.Config, name: str, text: str) -> DeviceChoice:
-    from pytest_msprobe.devices.registry import AUTO, parse_device
+    from pytest_msprobe.devices.registry import ACCELERATOR, AUTO, parse_device
 
     devices = config.stash[devices_key]
     try:
         choice = parse_device(text, devices)
-        if choice.name != AUTO:
+        if choice.name not in (AUTO, ACCELERATOR):
             devices.get(choice.name)
     except DeviceError as error:
         raise OptionError(f"{name}: {error}") from None
@@ -77,8 +77,9 @@ class Options:
     dumps: tuple[str, ...]
     device: DeviceChoice = option(
         "--msprobe-device",
-        "device to check: npu, cuda, cpu, sim, compiled[:BACKEND], remote:SPEC or a registered one; indices choose "
-        "cards, such as npu:0-3 (default: auto, which is an NPU if there is one, else a GPU, else the CPU)",
+        "device to check: npu, cuda, accelerator (torch's current one), a device type of torch such as xpu or mps, "
+        "cpu, sim, compiled[:BACKEND], remote:SPEC or a registered one; indices choose cards, such as npu:0-3 (default: "
+        "auto, which is an NPU if there is one, else torch's accelerator or a GPU, else the CPU)",
         metavar="NAME[:INDICES]",
         read=_device,
         rerun=False,

@@ -16,7 +16,10 @@ from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.process import die_with
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.devices.registry import AUTO
+from pytest_msprobe.devices.accelerator import Accelerator, has_backend_here
+from pytest_msprobe.devices.cuda import CudaDevice
+from pytest_msprobe.devices.npu import NpuDevice
+from pytest_msprobe.devices.registry import ACCELERATOR, AUTO
 from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, UserError
 from pytest_msprobe.run.collection import dumps_key, first_framework
@@ -237,7 +240,8 @@ def take_back(node: Any, error: object) -> None:
 def worker_count(config: pytest.Config) -> int | None:
     """Return the number of chosen cards for ``-n auto``; None leaves it to xdist, as on the CPU.
 
-    Real cards are counted in a process of its own: the controller never loads torch.
+    Real cards are counted in a process of its own: the controller never loads torch, unless conftest.py has, for a
+    backend that such a process would lack.
     """
     options = read_options(config)
     choice = options.device
@@ -245,9 +249,12 @@ def worker_count(config: pytest.Config) -> int | None:
         return None
     if choice.indices:
         return len(choice.indices)
-    if choice.name in (AUTO, "npu", "cuda"):
-        return _count_elsewhere(choice.name, first_framework(config, options))
-    return config.stash[devices_key].get(choice.name).count()
+    devices, name = config.stash[devices_key], choice.name
+    is_torchs = name in (AUTO, ACCELERATOR) or type(devices.get(name)) in (Accelerator, CudaDevice, NpuDevice)
+    if is_torchs and not has_backend_here():
+        return _count_elsewhere(name, first_framework(config, options))
+    device = devices.get(name)
+    return None if name == AUTO and device.name == "cpu" else device.count()
 
 
 def _count_elsewhere(name: str, framework: str) -> int | None:
