@@ -40,6 +40,16 @@ class _Runtime(ModuleType):
         for generator in self.default_generators:
             generator.manual_seed(seed)
 
+    def get_rng_state(self, device: object = "toy") -> torch.Tensor:
+        return self._generator(device).get_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: object = "toy") -> None:
+        self._generator(device).set_state(state)
+
+    def _generator(self, device: Any) -> torch.Generator:
+        index = device if isinstance(device, int) else torch.device(device).index
+        return self.default_generators[torch.accelerator.current_device_index() if index is None else index]
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16]
 

@@ -2,7 +2,7 @@
 // for all others it lets the CPU compute. A generator for each card, autocast of products, and faults by
 //   TOY_FAULTS=exp=wrong,tanh=kills,cumsum=loses-card    by operator: a wrong first element, a dead process, a lost card
 //   TOY_FALLBACK=0     nothing computes for it: what it has no kernel for, it has not
-//   TOY_FLOAT64=0      tensors of float64 are refused
+//   TOY_FLOAT64=0      tensors of float64 are refused, as by MPS
 //   TOY_CARDS=2        how many cards there are
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -183,7 +183,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 void refuse(std::optional<at::ScalarType> dtype) {
   require_card();
   TORCH_CHECK_TYPE(
-      dtype != at::kDouble || variable("TOY_FLOAT64", "1") != "0", "Cannot make a toy tensor of float64: it has none");
+      dtype != at::kDouble || variable("TOY_FLOAT64", "1") != "0", "Cannot make a toy tensor of float64: toy doesn't support float64");
 }
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
@@ -281,6 +281,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(conv2d, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(layer_norm, fp32)
 }
 
 }  // namespace toy
