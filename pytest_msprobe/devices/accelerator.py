@@ -1,4 +1,4 @@
-"""torch's accelerators, each by the name of its device type: what ``torch.<name>`` and ``torch.accelerator`` offer."""
+"""torch's accelerators: cards of any device type, by ``torch.<name>`` and ``torch.accelerator``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import contextlib
 import functools
 import importlib
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +19,20 @@ if TYPE_CHECKING:
 
     from pytest_msprobe.devices.device import Device
 
-#: Types that torch itself names; what else there may be is a backend's of its own.
+# Types that torch itself names; any other is a backend's own, by which PrivateUse1 is renamed.
 _TYPES = ("xpu", "mps", "hpu", "mtia", "xla", "maia")
 _UNNAMED = "privateuseone"
 _PACKAGES = {"hpu": "habana_frameworks.torch"}
-_OF_TORCH_ACCELERATOR = {"set_device": "set_device_index", "mem_get_info": "get_memory_info"}
+_IN_TORCH_ACCELERATOR = {"set_device": "set_device_index", "mem_get_info": "get_memory_info"}
 
 
 class Accelerator:
-    """The cards of a device type, driven by ``torch.<name>`` and, for what that lacks, by ``torch.accelerator``."""
+    """The cards of a device type; what ``torch.<name>`` lacks is ``torch.accelerator``'s. Subclasses know more."""
 
     name: str
     index = 0
+    #: What makes a package that is installed load.
+    remedy = ""
 
     def __init__(self, name: str = "") -> None:
         if name:
@@ -43,59 +44,43 @@ class Accelerator:
         return self.name
 
     def runtime(self) -> Any:
-        """Return the module ``torch.<name>``, or ``torch.accelerator`` where the backend has registered none.
+        """Return the module ``torch.<name>``, for which the package ``torch_<name>`` is imported if it is needed.
 
-        The package ``torch_<name>`` is imported where it is installed. Raises DeviceError that says what is missing.
+        Raises DeviceError that names what is missing.
         """
         import torch
 
-        if not hasattr(torch, self.name):
-            self._load()
-        if not hasattr(torch, self.name) and current_accelerator() != self.name:
-            raise DeviceError(
-                f"device {self.name!r}: no backend of it is loaded",
-                remedy=f"import its package in conftest.py or by -p; it registers torch.{self.name}",
-            )
-        return getattr(torch, self.name, None) or torch.accelerator
-
-    def _load(self) -> None:
         package = _PACKAGES.get(self.name, f"torch_{self.name}")
-        if find_spec(package.partition(".")[0]) is not None:
+        if not hasattr(torch, self.name):
+            if find_spec(package.partition(".")[0]) is None:
+                raise DeviceError(
+                    f"device {self.name!r}: the package {package} is not installed, and no other has registered "
+                    f"torch.{self.name}; one of another name is imported in conftest.py or by -p"
+                )
             try:
                 importlib.import_module(package)
             except (ImportError, OSError, RuntimeError) as error:
-                raise DeviceError(f"device {self.name!r}: {package} cannot be imported: {error}") from error
+                problem = f"device {self.name!r}: {package} is installed but cannot be loaded: {error}"
+                raise DeviceError(problem, remedy=self.remedy) from error
+        return getattr(torch, self.name)
 
-    def _function(self, name: str) -> Callable[..., Any] | None:
-        """Return the function of ``torch.<name>``, else that of ``torch.accelerator``, None where neither has it."""
+    def _function(self, name: str) -> Callable[..., Any]:
         import torch
 
-        own = getattr(self.runtime(), name, None)
-        if own is None and current_accelerator() == self.name:
-            general = getattr(torch, "accelerator", None)
-            own = getattr(general, _OF_TORCH_ACCELERATOR.get(name, name), None)
-        return own  # type: ignore[no-any-return]
-
-    def _required(self, name: str) -> Callable[..., Any]:
-        function = self._function(name)
+        general = getattr(torch, "accelerator", None)
+        function = getattr(self.runtime(), name, None)
+        if function is None and current_accelerator() == self.name:
+            function = getattr(general, _IN_TORCH_ACCELERATOR.get(name, name), None)
         if function is None:
-            import torch
-
-            lacking = "" if hasattr(torch, "accelerator") else ", and this torch has no torch.accelerator (2.6 has)"
-            raise DeviceError(
-                f"device {self.name!r}: torch.{self.name} has no {name}(){lacking}",
-                remedy="add it to the module that the backend registers",
-            )
-        return function
+            lacking = "" if general is not None else ", and this torch has no torch.accelerator (2.6 has)"
+            problem = f"device {self.name!r}: torch.{self.name} has no {name}(){lacking}"
+            raise DeviceError(problem, remedy="the backend has to register a module that has it")
+        return function  # type: ignore[no-any-return]
 
     def count(self) -> int:
-        """Return the number of cards that the caller's visible-device variable leaves.
-
-        Raises DeviceError with the driver's own words where it cannot count them.
-        """
-        count = self._required("device_count")
+        """Return the number of cards that the caller's visible-device variable leaves. Raises DeviceError."""
         try:
-            return int(count())
+            return int(self._function("device_count")())
         except RuntimeError as error:
             raise DeviceError(f"device {self.name!r}: its cards cannot be counted: {error}") from error
 
@@ -104,13 +89,8 @@ class Accelerator:
 
         Raises DeviceError with the driver's own words where the card cannot be started.
         """
-        choose = self._function("set_device")
-        if choose is None and index:
-            # The only card of a type, as on a Mac, need not be chosen.
-            choose = self._required("set_device")
         try:
-            if choose is not None:
-                choose(index)
+            self._function("set_device")(index)
             self.synchronize()
         except RuntimeError as error:
             raise DeviceError(f"device {self.name}:{index} cannot be started: {error}") from error
@@ -123,27 +103,24 @@ class Accelerator:
         return torch.device(self.name, self.index)
 
     def describe(self) -> str:
-        """Return the card's name, where it has one, and torch's version."""
+        """Return the card's name, where the backend gives it one, and torch's version."""
         import torch
 
-        name_of = self._function("get_device_name")
-        name = "" if name_of is None else f" {name_of(self.index)}"
-        return f"{self.name}:{self.index}{name}, torch {torch.__version__}"
+        words = [f"{self.name}:{self.index}"]
+        with contextlib.suppress(DeviceError):
+            words.append(self._function("get_device_name")(self.index))
+        return f"{' '.join(words)}, torch {torch.__version__}"
 
     def reduced_precision(self) -> ReducedPrecision:
-        """Return what the backend's switches say of float32 operands.
+        """Return what ``matmul``, ``conv`` and ``rnn`` of ``torch.<name>`` and ``torch.backends.<name>`` allow.
 
-        They are read from ``torch.<name>`` and ``torch.backends.<name>``: ``matmul``, ``conv`` and ``rnn`` with
-        ``fp32_precision``, ``allow_tf32`` or ``allow_hf32``.
+        These have ``fp32_precision``, ``allow_hf32`` or ``allow_tf32``.
         """
         import torch
 
         places = (self.runtime(), getattr(torch.backends, self.name, None))
-        formats = {
-            operation: next(filter(None, (_operands(getattr(place, operation, None)) for place in places)), "")
-            for operation in ("matmul", "conv", "rnn")
-        }
-        return ReducedPrecision(**formats)
+        matmul, conv, rnn = (_operands(operation, places) for operation in ("matmul", "conv", "rnn"))
+        return ReducedPrecision(matmul, conv, rnn)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a CPU tensor to the active card. Raises Skip where the card has no such dtype."""
@@ -154,17 +131,14 @@ class Accelerator:
 
             if self._has(tensor.dtype) or not self._has(torch.float32):
                 raise
-            lacking = f"{self.name} has no {str(tensor.dtype).removeprefix('torch.')}"
-            raise Skip(SkipReason.UNSUPPORTED, f"{lacking}: {describe_error(error)}") from error
+            raise Skip(SkipReason.UNSUPPORTED, f"{self.name} has no {tensor.dtype}: {describe_error(error)}") from error
 
     def _has(self, dtype: torch.dtype) -> bool:
         import torch
 
-        try:
-            torch.zeros(1, dtype=dtype).to(self.location())
-        except (RuntimeError, TypeError):
-            return False
-        return True
+        with contextlib.suppress(RuntimeError, TypeError):
+            return torch.zeros(1, dtype=dtype).to(self.location()).dtype == dtype
+        return False
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a result to the CPU."""
@@ -186,29 +160,20 @@ class Accelerator:
 
     @functools.cached_property
     def _wait(self) -> Callable[[], Any]:
-        return self._required("synchronize")
+        return self._function("synchronize")
 
     def free_memory(self) -> float:
-        """Return the bytes that are free on the active card, those included that torch keeps for reuse.
-
-        inf where the backend does not report its memory.
-        """
-        free, reserved, allocated = map(self._function, ("mem_get_info", "memory_reserved", "memory_allocated"))
-        if free is None or reserved is None or allocated is None:
-            return math.inf
-        try:
-            return float(free(self.index)[0] + reserved(self.index) - allocated(self.index))
-        except RuntimeError:
-            # torch.accelerator has these functions whether or not the backend's allocator counts.
-            return math.inf
+        """Return the free bytes of the active card, those included that torch keeps for reuse; inf if unknown."""
+        # torch.accelerator has functions of memory also where the backend's allocator does not count.
+        with contextlib.suppress(DeviceError, RuntimeError):
+            cached = self._function("memory_reserved")(self.index) - self._function("memory_allocated")(self.index)
+            return float(self._function("mem_get_info")(self.index)[0] + cached)
+        return math.inf
 
     def release_memory(self) -> None:
         """Release what torch keeps for reuse."""
-        release = self._function("empty_cache")
-        if release is not None:
-            # As for `free_memory`.
-            with contextlib.suppress(RuntimeError):
-                release()
+        with contextlib.suppress(DeviceError, RuntimeError):
+            self._function("empty_cache")()
 
 
 def launching(device: Device) -> Accelerator | None:
@@ -219,15 +184,14 @@ def launching(device: Device) -> Accelerator | None:
 
 
 def current_accelerator() -> str:
-    """Return the type of the accelerator that this torch was built for or a backend was registered as; else empty.
+    """Return the type of the accelerator that a backend was registered as, or this torch was built for; else empty.
 
-    A torch without ``torch.accelerator``, before 2.6, is asked for that backend, then for its own that have a card.
+    A torch before 2.6, which cannot say, is asked which of its own has a card.
     """
     import torch
 
-    general = getattr(torch, "accelerator", None)
-    if general is not None:
-        current = general.current_accelerator()
+    if hasattr(torch, "accelerator"):
+        current = torch.accelerator.current_accelerator()
         return "" if current is None else str(current.type)
     registered = torch._C._get_privateuse1_backend_name()
     names = ("cuda", "xpu", "mps") if registered == _UNNAMED else (registered,)
@@ -235,17 +199,14 @@ def current_accelerator() -> str:
 
 
 def may_be_accelerator(name: str) -> bool:
-    """Return whether a device type of that name may be had: torch names it, a package ``torch_<name>``, or a backend.
+    """Return whether a device type may be had: torch names it, a package ``torch_<name>``, or a backend that is loaded.
 
-    torch is imported only for a name of which nothing else is known. Raises DeviceError for ``meta``.
+    torch is imported only where nothing else knows the name. Raises DeviceError for ``meta``.
     """
     if name == "meta":
         raise DeviceError("device 'meta': its tensors have no values, so that there is nothing to judge")
-    if not name.isidentifier():
-        return False
-    if name in _TYPES or find_spec(f"torch_{name}") is not None:
-        return True
-    return name in accelerator_types()
+    is_known = name in _TYPES or (name.isidentifier() and find_spec(f"torch_{name}") is not None)
+    return is_known or name in accelerator_types()
 
 
 def accelerator_types() -> list[str]:
@@ -254,20 +215,14 @@ def accelerator_types() -> list[str]:
         import torch
     except ImportError:
         return []
-    registered = torch._C._get_privateuse1_backend_name()
-    names = ("cuda", *_TYPES, *([registered] if registered != _UNNAMED else []))
-    return [name for name in names if hasattr(torch, name)]
+    return [name for name in (*_TYPES, torch._C._get_privateuse1_backend_name()) if hasattr(torch, name)]
 
 
-def has_backend_here() -> bool:
-    """Return whether this process has loaded a backend that is none of torch's own, which a new process may lack."""
-    torch: Any = sys.modules.get("torch")
-    return torch is not None and torch._C._get_privateuse1_backend_name() != _UNNAMED
-
-
-def _operands(switches: Any) -> str:
-    """Return the format that float32 operands are rounded to by switches of one operation; empty where by none."""
-    precision = fp32_precision(switches)
-    if precision in OPERAND_BITS:
-        return precision
-    return next((name for name in ("hf32", "tf32") if getattr(switches, f"allow_{name}", False) is True), "")
+def _operands(operation: str, places: Iterable[Any]) -> str:
+    """Return the format that the switches of an operation let float32 operands be rounded to; empty where none does."""
+    for switches in (getattr(place, operation, None) for place in places):
+        precision = fp32_precision(switches)
+        allowed = (name for name in ("hf32", "tf32") if getattr(switches, f"allow_{name}", False))
+        if found := precision if precision in OPERAND_BITS else next(allowed, ""):
+            return found
+    return ""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msprobe_hooks.messages import did_you_mean
-from pytest_msprobe.devices.accelerator import (
-    Accelerator,
-    accelerator_types,
-    current_accelerator,
-    may_be_accelerator,
-)
+from pytest_msprobe.devices.accelerator import Accelerator, accelerator_types, current_accelerator, may_be_accelerator
 from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
@@ -53,14 +48,12 @@ class DeviceRegistry:
         the known names where there is no such device.
         """
         if name == AUTO:
-            return next(device for device in self._best_first() if _has_card(device))
+            return next(filter(None, map(self._with_card, ("npu", ACCELERATOR, "cuda", "cpu"))))
         if name == ACCELERATOR:
             name = current_accelerator()
             if not name:
-                raise DeviceError(
-                    f"device {ACCELERATOR!r}: this torch has no accelerator, and no backend is loaded",
-                    remedy="import its package in conftest.py or by -p",
-                )
+                problem = f"device {ACCELERATOR!r}: this torch has no accelerator, and no backend is loaded"
+                raise DeviceError(problem, remedy="import its package in conftest.py or by -p")
         base, _, text = name.partition(":")
         if base not in self._devices:
             if base in _MEANT or not may_be_accelerator(base):
@@ -71,21 +64,17 @@ class DeviceRegistry:
         device = self._devices[base]
         return device.with_text(text) if text and isinstance(device, TakesText) else device
 
-    def _best_first(self) -> Iterator[Device]:
-        yield self.get("npu")
-        current = current_accelerator()
-        yield from (self.get(name) for name in (current, "cuda", "cpu") if name)
+    def _with_card(self, name: str) -> Device | None:
+        """Return the device of that name if it has a card."""
+        try:
+            device = self.get(name)
+            return device if device.count() > 0 else None
+        except DeviceError:
+            return None
 
     def takes_text(self, name: str) -> bool:
         """Return whether the name of a device may hold more than cards after its colon."""
         return isinstance(self._devices.get(name), TakesText)
-
-
-def _has_card(device: Device) -> bool:
-    try:
-        return device.count() > 0
-    except DeviceError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,9 @@ class Options:
     dumps: tuple[str, ...]
     device: DeviceChoice = option(
         "--msprobe-device",
-        "device to check: npu, cuda, accelerator (torch's current one), a device type of torch such as xpu or mps, "
-        "cpu, sim, compiled[:BACKEND], remote:SPEC or a registered one; indices choose cards, such as npu:0-3 (default: "
-        "auto, which is an NPU if there is one, else torch's accelerator or a GPU, else the CPU)",
+        "device to check: npu, cuda, cpu, sim, accelerator (torch's own choice), a device type of torch such as xpu, "
+        "compiled[:BACKEND], remote:SPEC or a registered one; indices choose cards, such as npu:0-3 (default: auto, "
+        "which is an NPU if there is one, else torch's accelerator, else a GPU, else the CPU)",
         metavar="NAME[:INDICES]",
         read=_device,
         rerun=False,

@@ -16,7 +16,7 @@ from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.process import die_with
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.devices.accelerator import Accelerator, has_backend_here
+from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.cuda import CudaDevice
 from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.registry import ACCELERATOR, AUTO
@@ -251,7 +251,8 @@ def worker_count(config: pytest.Config) -> int | None:
         return len(choice.indices)
     devices, name = config.stash[devices_key], choice.name
     is_torchs = name in (AUTO, ACCELERATOR) or type(devices.get(name)) in (Accelerator, CudaDevice, NpuDevice)
-    if is_torchs and not has_backend_here():
+    torch: Any = sys.modules.get("torch")
+    if is_torchs and (torch is None or torch._C._get_privateuse1_backend_name() == "privateuseone"):
         return _count_elsewhere(name, first_framework(config, options))
     device = devices.get(name)
     return None if name == AUTO and device.name == "cpu" else device.count()

@@ -300,7 +300,7 @@ def _at(library: Any, place: str) -> Any:
 def _card() -> dict[str, str | None]:
     for kind, library in _used_cards().items():
         switches = {place: _read(partial(_at, library, place)) for place in _OF_CARDS.get(kind, ())}
-        return {"card": _read(lambda library=library: library.get_device_name()), **switches}
+        return {"card": _read(partial(_at, library, "get_device_name()")), **switches}
     return {}
 
 
@@ -310,7 +310,7 @@ def _kinds() -> tuple[str, ...]:
 
 
 def _used_cards() -> dict[str, Any]:
-    """Return the modules of the cards that the program has started, by type; a backend's may not know whether it has."""
+    """Return the modules of the cards that the program has started, by type; a backend may not know whether it has."""
     libraries: dict[str, Any] = {kind: getattr(torch, kind, None) for kind in _kinds()}
     return {
         kind: library

@@ -24,7 +24,7 @@ _backend = _loaded(os.environ["TOY_LIBRARY"])
 
 
 class _Runtime(ModuleType):
-    """``torch.toy``. What is missing here, torch.accelerator has: cards are chosen and waited for by the guard in C++."""
+    """``torch.toy``. Cards are chosen and waited for by the guard in C++, of which torch.accelerator knows."""
 
     @property
     def default_generators(self) -> list[torch.Generator]:
