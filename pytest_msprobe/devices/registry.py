@@ -57,7 +57,7 @@ class DeviceRegistry:
         base, _, text = name.partition(":")
         if base not in self._devices:
             if base in _MEANT or not may_be_accelerator(base):
-                names = [AUTO, ACCELERATOR, *dict.fromkeys((*self._devices, *accelerator_types()))]
+                names = [AUTO, *dict.fromkeys((*self._devices, ACCELERATOR, *accelerator_types()))]
                 hint = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, names)
                 raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}")
             self.add(Accelerator(base))

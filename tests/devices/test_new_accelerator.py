@@ -27,8 +27,8 @@ import torch_toy
 import msprobe_hooks
 
 torch.manual_seed(0)
-layers = [torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU(), torch.nn.Dropout(0.5), torch.nn.Linear(16, 3)]
-model = torch.nn.Sequential(*layers).to("toy:1")
+first, last = torch.nn.Linear(8, 16), torch.nn.Linear(16, 3)
+model = torch.nn.Sequential(first, torch.nn.LayerNorm(16), torch.nn.GELU(), torch.nn.Dropout(0.5), last).to("toy:1")
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 start = [parameter.detach().clone() for parameter in model.parameters()]
 
