@@ -13,7 +13,7 @@ import pytest
 from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.containment import run_folder
 from pytest_msprobe.containment.deadline import EndTime
-from pytest_msprobe.containment.process import die_with
+from pytest_msprobe.containment.process import die_with, forks_compute
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.accelerator import Accelerator
@@ -122,6 +122,16 @@ def leave_broken_device(item: pytest.Item) -> None:
     item.session.shouldstop = (
         f"{broken_device}; every later item would fail. With --msprobe-isolate or -n the run continues"
     )
+
+
+def isolate_by_worker(config: pytest.Config) -> None:
+    """Isolate items in a worker of xdist, which is a new process, where none that is forked could compute."""
+    option = config.option
+    if not getattr(option, "msprobe_isolate", False) or forks_compute() or not hasattr(option, "numprocesses"):
+        return
+    option.msprobe_isolate = False
+    if not (option.numprocesses or option.tx):
+        option.numprocesses, option.dist, option.tx = 1, "load", ["popen"]
 
 
 def allow_replacements(config: pytest.Config) -> None:
