@@ -125,7 +125,7 @@ def leave_broken_device(item: pytest.Item) -> None:
 
 
 def isolate_by_worker(config: pytest.Config) -> None:
-    """Isolate items in a worker of xdist, which is a new process, where none that is forked could compute."""
+    """Run items in a worker of xdist, a new process, where isolation is wanted and no forked one could compute."""
     option = config.option
     if not getattr(option, "msprobe_isolate", False) or forks_compute() or not hasattr(option, "numprocesses"):
         return
