@@ -40,7 +40,7 @@ class Accelerator:
 
     @property
     def hardware(self) -> str:
-        """What computes, as policies name it."""
+        """Name of the hardware, as policies have it."""
         return self.name
 
     def runtime(self) -> Any:
@@ -223,6 +223,6 @@ def _operands(operation: str, places: Iterable[Any]) -> str:
     for switches in (getattr(place, operation, None) for place in places):
         precision = fp32_precision(switches)
         allowed = (name for name in ("hf32", "tf32") if getattr(switches, f"allow_{name}", False))
-        if found := precision if precision in OPERAND_BITS else next(allowed, ""):
-            return found
+        if operands := precision if precision in OPERAND_BITS else next(allowed, ""):
+            return operands
     return ""
