@@ -130,7 +130,7 @@ def isolate_by_worker(config: pytest.Config) -> None:
     if not getattr(option, "msprobe_isolate", False) or forks_compute() or not hasattr(option, "numprocesses"):
         return
     option.msprobe_isolate = False
-    if not (option.numprocesses or option.tx):
+    if not (option.numprocesses or option.tx or hasattr(config, "workerinput")):
         option.numprocesses, option.dist, option.tx = 1, "load", ["popen"]
 
 
