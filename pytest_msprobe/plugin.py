@@ -49,8 +49,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Allow workers to be replaced as often as records kill them."""
     if needs_session(config):
         register_own(config)
-        from pytest_msprobe.run.xdist_hooks import allow_replacements
+        from pytest_msprobe.run.xdist_hooks import allow_replacements, isolate_by_worker
 
+        isolate_by_worker(config)
         allow_replacements(config)
 
 

@@ -22,6 +22,11 @@ _KILLED_SECONDS = 5.0
 _GRACE_SECONDS = 40.0
 
 
+def forks_compute() -> bool:
+    """Return whether a forked process can compute: those of macOS cannot, as Apple's frameworks do not survive it."""
+    return hasattr(os, "fork") and sys.platform != "darwin"
+
+
 def fork() -> int:
     """Fork this process, as ``os.fork`` does.
 

@@ -19,8 +19,8 @@ class Device(Protocol):
     them and their states; reports show them. One that computes with fewer bits than its dtypes have, in a mode that is
     meant to, may say so by ``reduced_precision() -> ReducedPrecision``: verdicts take that into account. One that
     compiles what it runs may have ``eager``, the device below, and ``unclocked``, a context to be in meanwhile, which a
-    run sets to one whose seconds count for no item's limit. One of a remote card has ``hardware``, the
-    name of what computes there.
+    run sets to one whose seconds count for no item's limit. One of a remote card, or of an accelerator, has
+    ``hardware``, the name of what computes there.
     """
 
     name: str
@@ -61,5 +61,4 @@ class TakesText(Protocol):
 def hardware(device: Device) -> str:
     """Return what computes behind a device, as policies name it; simulated devices are the CPU."""
     device = getattr(device, "eager", device)
-    name = getattr(device, "hardware", device.name)
-    return name if name in ("npu", "cuda") else "cpu"
+    return str(getattr(device, "hardware", device.name if device.name in ("npu", "cuda") else "cpu"))

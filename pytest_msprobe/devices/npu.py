@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
+from dataclasses import replace
 
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.math_modes import ReducedPrecision, ascend_saturates, on_off
-from pytest_msprobe.errors import DeviceError
 
 
 class NpuDevice(Accelerator):
     """NPUs; ASCEND_RT_VISIBLE_DEVICES chooses among them as in any torch_npu program."""
 
     name = "npu"
-
-    def runtime(self) -> Any:
-        """Return ``torch.npu``. Raises DeviceError that names the missing package or library."""
-        import torch
-
-        if not hasattr(torch, "npu"):
-            _load_torch_npu()
-        return torch.npu  # type: ignore[attr-defined,unused-ignore]
+    remedy = "source CANN's set_env.sh so that its libraries are found"
 
     def math_modes(self) -> dict[str, str]:
         """Return torch_npu's switches by name."""
@@ -32,19 +23,5 @@ class NpuDevice(Accelerator):
 
     def reduced_precision(self) -> ReducedPrecision:
         """Return what torch_npu's switches and the environment say; recurrent layers are products there."""
-        runtime = self.runtime()
-        matmul = "hf32" if runtime.matmul.allow_hf32 else ""
-        conv = "hf32" if runtime.conv.allow_hf32 else ""
-        return ReducedPrecision(matmul=matmul, conv=conv, rnn=matmul, saturation=ascend_saturates())
-
-
-def _load_torch_npu() -> None:
-    if importlib.util.find_spec("torch_npu") is None:
-        raise DeviceError("device 'npu': the package torch_npu is not installed")
-    try:
-        import torch_npu  # noqa: F401
-    except (ImportError, OSError, RuntimeError) as error:
-        raise DeviceError(
-            f"device 'npu': torch_npu is installed but cannot be loaded: {error}; "
-            "source CANN's set_env.sh so that its libraries are found"
-        ) from error
+        switches = super().reduced_precision()
+        return replace(switches, rnn=switches.matmul, saturation=ascend_saturates())

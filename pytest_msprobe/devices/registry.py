@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msprobe_hooks.messages import did_you_mean
+from pytest_msprobe.devices.accelerator import Accelerator, accelerator_types, current_accelerator, may_be_accelerator
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
 from pytest_msprobe.devices.device import Device, TakesText
@@ -15,8 +16,8 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.installed_extensions import register
 
 AUTO = "auto"
+ACCELERATOR = "accelerator"
 
-_BEST_FIRST = ("npu", "cuda", "cpu")
 _MEANT = {"gpu": "a GPU: cuda", "ascend": "Ascend: npu", "rocm": "a GPU: cuda"}
 
 
@@ -38,31 +39,40 @@ class DeviceRegistry:
         return list(self._devices)
 
     def get(self, name: str) -> Device:
-        """Return the device of that name; ``auto`` is the best one that has a card.
+        """Return the device of that name, which may be a device type of torch.
 
-        Text after a colon is for the device, where it takes any. Raises DeviceError that lists the known names where
-        there is no such device.
+        ``accelerator`` is torch's current accelerator; ``auto`` is an NPU, else that, else a GPU, else the CPU: the
+        first that has a card. Text after a colon is for the device, where it takes any. Raises DeviceError that lists
+        the known names where there is no such device.
         """
         if name == AUTO:
-            return next(device for device in map(self.get, _BEST_FIRST) if _has_card(device))
+            return next(filter(None, map(self._with_card, ("npu", ACCELERATOR, "cuda", "cpu"))))
+        if name == ACCELERATOR:
+            name = current_accelerator()
+            if not name:
+                problem = f"device {ACCELERATOR!r}: this torch has no accelerator, and no backend is loaded"
+                raise DeviceError(problem, remedy="import its package in conftest.py or by -p")
         base, _, text = name.partition(":")
         if base not in self._devices:
-            names = [AUTO, *self._devices]
-            hint = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, names)
-            raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}")
+            if base in _MEANT or not may_be_accelerator(base):
+                names = [AUTO, *dict.fromkeys((*self._devices, ACCELERATOR, *accelerator_types()))]
+                hint = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, names)
+                raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}")
+            self.add(Accelerator(base))
         device = self._devices[base]
         return device.with_text(text) if text and isinstance(device, TakesText) else device
+
+    def _with_card(self, name: str) -> Device | None:
+        """Return the device of that name if it has a card."""
+        try:
+            device = self.get(name)
+            return device if device.count() > 0 else None
+        except DeviceError:
+            return None
 
     def takes_text(self, name: str) -> bool:
         """Return whether the name of a device may hold more than cards after its colon."""
         return isinstance(self._devices.get(name), TakesText)
-
-
-def _has_card(device: Device) -> bool:
-    try:
-        return device.count() > 0
-    except DeviceError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from pytest_msprobe.containment.process import forks_compute
 from pytest_msprobe.errors import DeviceError, OptionError, RulesError, no_effect, not_one_of, unknown_value
 from pytest_msprobe.run import shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
@@ -35,12 +35,12 @@ _OUTCOMES = ("pass", "warn", "fail", "skip", "crash", "timeout", "oom", "error")
 
 
 def _device(config: pytest.Config, name: str, text: str) -> DeviceChoice:
-    from pytest_msprobe.devices.registry import AUTO, parse_device
+    from pytest_msprobe.devices.registry import ACCELERATOR, AUTO, parse_device
 
     devices = config.stash[devices_key]
     try:
         choice = parse_device(text, devices)
-        if choice.name != AUTO:
+        if choice.name not in (AUTO, ACCELERATOR):
             devices.get(choice.name)
     except DeviceError as error:
         raise OptionError(f"{name}: {error}") from None
@@ -77,8 +77,9 @@ class Options:
     dumps: tuple[str, ...]
     device: DeviceChoice = option(
         "--msprobe-device",
-        "device to check: npu, cuda, cpu, sim, compiled[:BACKEND], remote:SPEC or a registered one; indices choose "
-        "cards, such as npu:0-3 (default: auto, which is an NPU if there is one, else a GPU, else the CPU)",
+        "device to check: npu, cuda, cpu, sim, accelerator (torch's own choice), a device type of torch such as xpu, "
+        "compiled[:BACKEND], remote:SPEC or a registered one; indices choose cards, such as npu:0-3 (default: auto, "
+        "which is an NPU if there is one, else torch's accelerator, else a GPU, else the CPU)",
         metavar="NAME[:INDICES]",
         read=_device,
         rerun=False,
@@ -299,8 +300,8 @@ def _read_options(config: pytest.Config) -> Options:
     declared = read_fields(config, Options, mode=mode, dumps=dumps)
     if declared.peer.file is not None:
         modes_of(config).require_check(mode, _PEER)
-    if declared.isolate and not hasattr(os, "fork"):
-        raise OptionError(f"{_ISOLATE}: this system has no fork(); use -n 1, which runs items in a worker")
+    if declared.isolate and not forks_compute():
+        raise OptionError(f"{_ISOLATE}: this system forks no process that computes; install the extra xdist")
     if declared.shard is not None and not divides_dumps(mode):
         modes_of(config).require_check(mode, SHARD)
     options = replace(

@@ -13,10 +13,13 @@ import pytest
 from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.containment import run_folder
 from pytest_msprobe.containment.deadline import EndTime
-from pytest_msprobe.containment.process import die_with
+from pytest_msprobe.containment.process import die_with, forks_compute
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.devices.registry import AUTO
+from pytest_msprobe.devices.accelerator import Accelerator
+from pytest_msprobe.devices.cuda import CudaDevice
+from pytest_msprobe.devices.npu import NpuDevice
+from pytest_msprobe.devices.registry import ACCELERATOR, AUTO
 from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, UserError
 from pytest_msprobe.run.collection import dumps_key, first_framework
@@ -119,6 +122,16 @@ def leave_broken_device(item: pytest.Item) -> None:
     item.session.shouldstop = (
         f"{broken_device}; every later item would fail. With --msprobe-isolate or -n the run continues"
     )
+
+
+def isolate_by_worker(config: pytest.Config) -> None:
+    """Run items in a worker of xdist, a new process, where isolation is wanted and no forked one could compute."""
+    option = config.option
+    if not getattr(option, "msprobe_isolate", False) or forks_compute() or not hasattr(option, "numprocesses"):
+        return
+    option.msprobe_isolate = False
+    if not (option.numprocesses or option.tx or hasattr(config, "workerinput")):
+        option.numprocesses, option.dist, option.tx = 1, "load", ["popen"]
 
 
 def allow_replacements(config: pytest.Config) -> None:
@@ -237,7 +250,8 @@ def take_back(node: Any, error: object) -> None:
 def worker_count(config: pytest.Config) -> int | None:
     """Return the number of chosen cards for ``-n auto``; None leaves it to xdist, as on the CPU.
 
-    Real cards are counted in a process of its own: the controller never loads torch.
+    Real cards are counted in a process of its own: the controller never loads torch, unless conftest.py has, for a
+    backend that such a process would lack.
     """
     options = read_options(config)
     choice = options.device
@@ -245,9 +259,13 @@ def worker_count(config: pytest.Config) -> int | None:
         return None
     if choice.indices:
         return len(choice.indices)
-    if choice.name in (AUTO, "npu", "cuda"):
-        return _count_elsewhere(choice.name, first_framework(config, options))
-    return config.stash[devices_key].get(choice.name).count()
+    devices, name = config.stash[devices_key], choice.name
+    is_torchs = name in (AUTO, ACCELERATOR) or type(devices.get(name)) in (Accelerator, CudaDevice, NpuDevice)
+    torch: Any = sys.modules.get("torch")
+    if is_torchs and (torch is None or torch._C._get_privateuse1_backend_name() == "privateuseone"):
+        return _count_elsewhere(name, first_framework(config, options))
+    device = devices.get(name)
+    return None if name == AUTO and device.name == "cpu" else device.count()
 
 
 def _count_elsewhere(name: str, framework: str) -> int | None:

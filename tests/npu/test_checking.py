@@ -33,6 +33,25 @@ def test_a_recorded_step_of_a_model_is_checked_on_the_card_which_auto_takes(chec
     assert "npu:0 Ascend910B1" in checked.output
 
 
+@pytest.mark.parametrize("how", [["-n", "auto"], ["--msprobe-isolate"]], ids=" ".join)
+def test_what_torch_offers_for_any_accelerator_is_enough_for_a_recorded_step(
+    check_on_npu: Check, pytester: pytest.Pytester, how: list[str]
+) -> None:
+    pytester.makeconftest(
+        """
+        def pytest_msprobe_register_devices(registry):
+            from pytest_msprobe.devices.accelerator import Accelerator
+
+            registry.add(Accelerator("npu"))
+        """
+    )
+    checked = check_on_npu(f"--msprobe-dump={EXAMPLE}", *how)
+    assert checked.exit_code == 0
+    assert [*checked.outcomes.values()].count("passed") == 362
+    assert "npu:0 Ascend910B1" in checked.output
+    assert "HF32 conv on" in checked.output
+
+
 def test_what_a_card_does_wrong_is_reported_call_by_call(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

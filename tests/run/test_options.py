@@ -227,13 +227,13 @@ def test_addopts_of_the_ini_file_reach_xdist_workers(
     assert (properties["msprobe.seed"], properties["msprobe.device"]) == ("9", "sim:3")
 
 
-def test_isolation_without_fork_is_a_usage_error_that_names_another_way(
+def test_isolation_without_fork_and_xdist_is_a_usage_error_that_names_what_is_missing(
     pytester: pytest.Pytester, write_dump: Write, records: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dump(records)
     monkeypatch.delattr(os, "fork")
-    result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump=dump.json", "--msprobe-isolate")
+    result = pytester.runpytest_inprocess("-p", "no:xdist", "--msprobe-dump=dump.json", "--msprobe-isolate")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["ERROR: --msprobe-isolate: this system has no fork(); use -n 1, which runs items in a worker"]
+        ["ERROR: --msprobe-isolate: this system forks no process that computes; install the extra xdist"]
     )

@@ -14,6 +14,8 @@ from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.seeds import seed_python
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 
+_PLACED = (Tensor, torch.device)
+
 _silenced: list[Interposition] = []
 
 
@@ -42,7 +44,10 @@ def _with_p_zero(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 class Generators:
-    """The states of the generators that a call with these arguments can draw from, as they were when this was made."""
+    """The states of the generators that a call with these arguments can draw from, as they were when this was made.
+
+    Arguments may be devices.
+    """
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         with NoDispatch():
@@ -63,7 +68,11 @@ class Generators:
 def _generators(leaves: Sequence[Any]) -> Iterator[torch.Generator]:
     yield torch.default_generator
     yield from (leaf for leaf in leaves if isinstance(leaf, torch.Generator))
-    for device in {leaf.device for leaf in leaves if isinstance(leaf, Tensor)}:
-        if device.index is not None:
-            # cuda and npu keep theirs alike; on other devices numbers are drawn on the host.
-            yield from getattr(getattr(torch, device.type, None), "default_generators", ())[device.index :][:1]
+    devices = {leaf.device if isinstance(leaf, Tensor) else leaf for leaf in leaves if isinstance(leaf, _PLACED)}
+    for device in devices:
+        module: Any = getattr(torch, device.type, None)
+        if device.index is not None and hasattr(module, "default_generators"):
+            yield from module.default_generators[device.index :][:1]
+        elif hasattr(module, "_get_default_mps_generator"):
+            # torch names the one of a Mac apart; a backend without any draws its numbers on the host.
+            yield module._get_default_mps_generator()

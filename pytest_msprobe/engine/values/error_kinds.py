@@ -11,6 +11,8 @@ from pytest_msprobe.results.outcomes import message_of
 _UNSUPPORTED = re.compile(
     r"not implemented for|not supported on|is not currently supported|Could not run '|not yet supported|"
     r"unsupported (?:data)?type|has not been implemented|not support(?:ed)? (?:for )?(?:dtype|data ?type)|"
+    # MPS of float64; a backend that has no autocast.
+    r"doesn't support (?:b?float|complex|double|u?int)|unsupported autocast device_type|Tried to use AMP with|"
     # torch_npu of an operator that the installed CANN does not have.
     r"GetWorkspaceSize not in libopapi\.so",
     re.IGNORECASE,

@@ -34,7 +34,7 @@ _SECONDS = 20
 def machine_facts() -> Iterator[Fact]:
     """Yield system, processor, memory and the program that runs."""
     yield Fact("system", f"{platform.platform()} on {platform.machine()}")
-    usable = len(os.sched_getaffinity(0))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield Fact("processors", f"{usable} usable of {os.cpu_count()}, {_model()}")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield Fact("memory", format_size(memory))

@@ -47,9 +47,6 @@ from pytest_msprobe.results.outcomes import BaseSkipReason, Skip, SkipReason
 from pytest_msprobe.results.result import DirectionResult, Start
 from pytest_msprobe.storage.limits import SaveOptions
 
-#: The types of the devices whose results can be judged.
-JUDGED_DEVICES = ("cpu", "cuda", "npu")
-
 _log = logging.getLogger("pytest_msprobe")
 
 

@@ -41,7 +41,7 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.live_checks.budget import Budget
-from pytest_msprobe.extensions.live_checks.judge import JUDGED_DEVICES, Findings, Judge, NamedPolicy
+from pytest_msprobe.extensions.live_checks.judge import Findings, Judge, NamedPolicy
 from pytest_msprobe.extensions.live_checks.observed_call import on_cpu, one_at_a_time, outside_of_frameworks
 from pytest_msprobe.extensions.live_checks.options import LiveOptions
 from pytest_msprobe.extensions.live_checks.recorder import KeptElements, LiveRecorder
@@ -132,7 +132,7 @@ def _obstacle_of(tensor: Tensor) -> str | None:
     # A DTensor says of itself that it is an instance of Parameter.
     if type(tensor) not in (Tensor, Parameter):
         return f"takes a {type(tensor).__name__}"
-    return None if tensor.device.type in JUDGED_DEVICES else f"on the device {tensor.device.type}"
+    return None if tensor.device.type != "meta" else "on the device meta"
 
 
 _log = logging.getLogger("pytest_msprobe")

@@ -53,7 +53,7 @@ _BACKENDS = (
     *("mkldnn.enabled", "mkldnn.deterministic", "mkldnn.matmul.fp32_precision", "mkldnn.conv.fp32_precision"),
 )
 
-_OF_CARDS: dict[str, tuple[str, ...]] = {"cuda": (), "npu": ("matmul.allow_hf32", "conv.allow_hf32")}
+_OF_CARDS = {"npu": ("matmul.allow_hf32", "conv.allow_hf32")}
 
 
 class TorchRandom:
@@ -223,9 +223,8 @@ class TorchTraining:
             "torch.initial_seed": str(torch.initial_seed()),
             "state of torch": digest(torch.get_rng_state().numpy().tobytes()),
         }
-        for kind in ("cuda", "npu"):
-            library: Any = getattr(torch, kind, None)
-            if library is not None and library.is_initialized():
+        for kind, library in _used_cards().items():
+            if hasattr(library, "get_rng_state"):
                 states[f"state of torch.{kind}"] = digest(library.get_rng_state().numpy().tobytes())
         return states
 
@@ -266,7 +265,7 @@ def _read(read: Callable[[], Any]) -> str | None:
 
 
 def _autocast_kinds() -> list[str]:
-    return [kind for kind in ("cpu", "cuda", "npu") if _is_autocast(kind)]
+    return [kind for kind in ("cpu", *_kinds()) if _is_autocast(kind)]
 
 
 def _is_autocast(kind: str) -> bool:
@@ -299,9 +298,22 @@ def _at(library: Any, place: str) -> Any:
 
 
 def _card() -> dict[str, str | None]:
-    for kind in _OF_CARDS:
-        library: Any = getattr(torch, kind, None)
-        if library is not None and library.is_initialized():
-            switches = {place: _read(partial(_at, library, place)) for place in _OF_CARDS[kind]}
-            return {"card": _read(library.get_device_name), **switches}
+    for kind, library in _used_cards().items():
+        switches = {place: _read(partial(_at, library, place)) for place in _OF_CARDS.get(kind, ())}
+        return {"card": _read(partial(_at, library, "get_device_name()")), **switches}
     return {}
+
+
+def _kinds() -> tuple[str, ...]:
+    """Return the types of cards that torch and the backend that it has loaded know."""
+    return "cuda", "xpu", torch._C._get_privateuse1_backend_name()
+
+
+def _used_cards() -> dict[str, Any]:
+    """Return the modules of the cards that the program has started, by type; a backend may not know whether it has."""
+    libraries: dict[str, Any] = {kind: getattr(torch, kind, None) for kind in _kinds()}
+    return {
+        kind: library
+        for kind, library in libraries.items()
+        if library is not None and getattr(library, "is_initialized", getattr(library, "is_available", bool))()
+    }

@@ -44,7 +44,8 @@ TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 _INT64 = torch.iinfo(torch.int64)
 # Names under which quantizing operators take a dtype, which msprobe records as an empty object.
 _DTYPES_OF_THE_FIRST_RESULT = frozenset({"dst_dtype", "dst_type", "output_dtype", "y_dtype"})
-_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
+# With the index of a card any backend's.
+_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|xpu|mps|hpu|mlu|musa|gcu|privateuseone|sim)(:\d+)?|\w+:\d+")
 
 
 def constrain(
@@ -247,7 +248,8 @@ def _widened(value: Any) -> Any:
 
 
 def _names_device(value: Any) -> bool:
-    return isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
+    named = isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
+    return named or value == torch._C._get_privateuse1_backend_name()
 
 
 def _is_position_list(call: Call) -> bool:

@@ -343,6 +343,9 @@ def _unusual_context(side: Side) -> Iterator[None]:
     autocast = side.autocast
     in_full = full_precision() if side.full_precision else _AS_IT_IS
     cast = _AS_IT_IS if autocast is None else torch.autocast(side.location.type, autocast, cache_enabled=False)
+    if autocast is not None and side.location.type != "cpu" and not getattr(cast, "_enabled", True):
+        # torch warns of it, and would compute without.
+        raise Skip(SkipReason.UNSUPPORTED, f"{side.location.type} has no autocast to {autocast}")
     with _DefaultDtype(side.default_dtype), in_full, cast:
         yield
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
+from msprobe_hooks.torch.generators import Generators
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
@@ -51,19 +51,11 @@ def draws_undeclared_randomness(trial: Trial) -> bool:
 
     The judged run of such a call had no seed. Raises Skip and TargetError as the run does.
     """
-    location, state = trial.device.location(), torch.get_rng_state()
+    state = torch.get_rng_state()
     torch.manual_seed(trial.subject.seed)
     try:
-        before = _generator_states(location)
+        generators = Generators([trial.device.location()])
         _ = trial.target
-        after = _generator_states(location)
+        return trial.randomness is None and generators.have_moved()
     finally:
         torch.set_rng_state(state)
-    return trial.randomness is None and not all(map(torch.equal, before, after))
-
-
-def _generator_states(location: torch.device) -> list[torch.Tensor]:
-    """Return the states of the generators that a call may draw from: the CPU's and the device's."""
-    module: Any = getattr(torch, location.type, None)
-    of_device = [module.get_rng_state(location)] if hasattr(module, "get_rng_state") else []
-    return [torch.get_rng_state(), *of_device]

@@ -119,7 +119,7 @@ _ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3, "saved
 # Kinds of plain values that name a place, which differs from machine to machine.
 _PLACES = frozenset({"torch.device", "torch.ProcessGroup", "torch.Generator", "torch.distributed.ProcessGroup"})
 # A device that is passed by its name, as ``cuda:0``.
-_DEVICE = re.compile(r"(?:cpu|cuda|npu|xpu|mps|hpu|mlu|musa|meta)(?::\d+)?")
+_DEVICE = re.compile(r"(?:cpu|cuda|npu|xpu|mps|hpu|mtia|mlu|musa|gcu|xla|privateuseone|meta)(?::\d+)?")
 _SAME = {SCALED_ERROR: 0.0}
 _DIFFERENT = {SCALED_ERROR: math.inf}
 
