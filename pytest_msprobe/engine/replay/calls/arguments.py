@@ -340,10 +340,9 @@ def _torch_constant(name: object, kind: type, path: str) -> Any:
 
 
 def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorElement]]) -> frozenset[str]:
-    if record.kwargs.get("out") is not None:
-        # torch refuses to differentiate through out=; functions in Python pass on out=None.
-        return frozenset()
-    return frozenset(path for path, tensor in recorded if tensor.requires_grad)
+    # torch refuses to differentiate through out=; functions in Python pass on out=None.
+    is_written = record.kwargs.get("out") is not None
+    return frozenset() if is_written else frozenset(path for path, tensor in recorded if tensor.requires_grad)
 
 
 @dataclass(frozen=True, slots=True)
