@@ -34,6 +34,7 @@ from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs
 from pytest_msprobe.engine.replay.judging.outputs import StandardSelection
+from pytest_msprobe.engine.replay.ops.lookup import is_operation
 from pytest_msprobe.engine.replay.strategies import IsAccepted, StrategyRegistry
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -307,7 +308,7 @@ class PreparedCall:
         return self.large.working_bytes()
 
     def _build_trial(self, *, narrow: bool) -> Trial:
-        call, setup = self.call, self.setup
+        call, setup, function = self.call, self.setup, self._function
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
         functions = self.functions
@@ -348,7 +349,7 @@ class PreparedCall:
                 drawn_again=None if informative is None or narrow else drawn,
             ),
             is_given=self._is_given,
-            draws_from_generator=setup.framework.name == PYTORCH and self._function is None,
+            draws_from_generator=setup.framework.name == PYTORCH and (function is None or is_operation(function)),
         )
         return self._trial_of(subject, setup.device)
 

@@ -100,7 +100,7 @@ def _nothing(name: ApiName) -> None:
 def _torch_function(name: ApiName) -> Callable[..., Any] | None:
     for home in HOMES["Torch"]:
         function = _attribute(torch, f"{home}{name.api}")
-        if function is not None and (_is_operation(function) or function in _factories()):
+        if function is not None and (is_operation(function) or function in _factories()):
             return function
     return None
 
@@ -113,7 +113,7 @@ def _factories() -> frozenset[Any]:
 
 def _functional(name: ApiName) -> Callable[..., Any] | None:
     function = _attribute(torch.nn.functional, name.api)
-    is_known = function is not None and (_is_operation(function) or _home(name) == "torch.nn.functional")
+    is_known = function is not None and (is_operation(function) or _home(name) == "torch.nn.functional")
     return function if is_known else None
 
 
@@ -121,7 +121,7 @@ def _tensor_method(name: ApiName) -> Callable[..., Any] | None:
     if _home(name) == "property":
         return operator.attrgetter(name.api)
     method = getattr(torch.Tensor, name.api, None)
-    return method if callable(method) and (_is_operation(method) or _home(name) == "torch.Tensor") else None
+    return method if callable(method) and (is_operation(method) or _home(name) == "torch.Tensor") else None
 
 
 def _aten(name: ApiName) -> Callable[..., Any] | None:
@@ -138,7 +138,7 @@ def _aten(name: ApiName) -> Callable[..., Any] | None:
 
 def _vf(name: ApiName) -> Callable[..., Any] | None:
     function = getattr(torch._C._VariableFunctions, name.api, None)
-    return function if function is not None and _is_operation(function) else None
+    return function if function is not None and is_operation(function) else None
 
 
 def _library_operator(name: ApiName) -> Callable[..., Any] | None:
@@ -198,7 +198,8 @@ def _attribute(module: ModuleType, dotted: str) -> Callable[..., Any] | None:
     return found if callable(found) and not isinstance(found, type) else None
 
 
-def _is_operation(function: object) -> bool:
+def is_operation(function: object) -> bool:
+    """Return whether this is a function of torch that works on tensors."""
     try:
         return function in operations()
     except TypeError:
