@@ -94,7 +94,8 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _FIRST_FACTOR:
             first = _FIRST_FACTOR[name]
             left, right = (_through(self.products, tensor) for tensor in args[first : first + 2])
-            if self.sums is not None and name in ("mm", "bmm", "addmm", "baddbmm"):
+            # Sums are kept in float32, which has no complex numbers.
+            if self.sums is not None and not left.is_complex() and name in ("mm", "bmm", "addmm", "baddbmm"):
                 product = self._summed(left, right)
                 return product if not first else kwargs.get("beta", 1) * args[0] + kwargs.get("alpha", 1) * product
             return func(*args[:first], left, right, *args[first + 2 :], **kwargs)

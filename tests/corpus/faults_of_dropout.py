@@ -62,10 +62,12 @@ def grouped_heads_interleaved(launch: Launch) -> Any:
 @variant(ATTENTION, backward=True)
 def value_gradient_lacks_the_last_key(launch: Launch) -> Gradients:
     """The gradient of attention's values stays zero for the last key."""
-    query, key, value, *rest = launch.run()
-    value = value.clone()
-    value[..., -1, :] = 0
-    return query, key, value, *rest
+    gradients = list(launch.run())
+    # The run that shows the mask asks for the gradient of the values alone.
+    place = min(2, len(gradients) - 1)
+    gradients[place] = gradients[place].clone()
+    gradients[place][..., -1, :] = 0
+    return tuple(gradients)
 
 
 @variant(f"{ATTENTION} {LAYER} {RECURRENT}", backward=True)
