@@ -156,8 +156,7 @@ def build_arguments(
     record = call.forward
     if not (record.args or record.kwargs) and record.output == []:
         raise Skip(SkipReason.NO_ARGUMENTS)
-    is_supplied = source is not None
-    undrawn: list[Undrawn] = []
+    is_supplied, undrawn = source is not None, list[Undrawn]()
     traits = op_info(call.api)
     reads = traits.reads
     if source is None:
@@ -169,13 +168,14 @@ def build_arguments(
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     if traits.constraint is not None and not is_supplied and (not real_data or _draws_numbers(call)):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
-    # Other frameworks define their points by themselves.
-    if traits.points is not None and not (is_supplied or call.counterpart or (real_data and has_tensor_files(call))):
+    recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
+    # MindSpore defines results there by itself.
+    is_foreign = any(element.type == "mindspore.Tensor" for _, element in recorded)
+    if traits.points is not None and not (is_supplied or is_foreign or (real_data and has_tensor_files(call))):
         with contextlib.suppress(*REFUSALS):
             traits.points(DrawnArguments(args, kwargs, stream_seed(seed, str(call.name), "points")))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
-    recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
     arguments = Arguments(args, kwargs, _differentiable(record, recorded))
     layouts = layouts_of(recorded, arguments.tensors() if real_data and has_tensor_files(call) else ())
     if not layouts or memory == "given":

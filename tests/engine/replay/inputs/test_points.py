@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import torch.nn.functional as F
@@ -347,10 +348,11 @@ def test_no_point_is_put_that_is_excluded_inexact_open_or_infinite(
         assert values is before or torch.equal(torch.as_tensor(values), torch.as_tensor(before))
 
 
-def test_of_another_framework_no_point_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, counterpart = element(-2.0, 3.0), parse_api_name("Torch.relu.0.forward")
-    values = drawn("Primitive.ReLU", x, counterpart=counterpart)[0]
-    assert not (values == 0).any()
+@pytest.mark.parametrize("name", ["Functional.relu", "Primitive.ReLU"])
+def test_of_another_framework_no_point_is_known(name: str) -> None:
+    x = msgspec.structs.replace(element(-2.0, 3.0), type="mindspore.Tensor")
+    counterpart = parse_api_name("Torch.relu.0.forward") if name.startswith("Primitive") else None
+    assert not (drawn(name, x, counterpart=counterpart)[0] == 0).any()
 
 
 def test_nan_and_infinities_stay_as_they_were_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
