@@ -71,10 +71,11 @@ def _explored_text(finding: Finding, judged: int, *, recorded_failed: bool) -> s
     """Return what a failure text says of the explored input that fails."""
     how = "fails as well, and is smaller" if recorded_failed else "does not: the numbers above are its own"
     recorded = "The recorded input fails" if recorded_failed else "The recorded input passes"
-    again = "" if finding.fails_again else f"; it {PASSED_AGAIN}"
-    how = f"{how}; it has {finding.why}" if finding.why else how
+    # An error that comes once has no size as its cause.
+    why = f"it has {finding.why}" if finding.fails_again and finding.why else ""
+    about = "".join(f"; {words}" for words in (why, "" if finding.fails_again else f"it {PASSED_AGAIN}") if words)
     code = _indented(snippet(finding.replay, finding.result))
-    return f"{recorded}; of {judged} explored around it, this one {how}{again}:\n\n{code}"
+    return f"{recorded}; of {judged} explored around it, this one {how}{about}:\n\n{code}"
 
 
 def drawn_text(check: FunctionCheck, result: DirectionResult, judged: int, *, fails_again: bool) -> str:
