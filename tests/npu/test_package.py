@@ -21,6 +21,8 @@ SOURCES = [
 ]
 # What other names stand for in the modules of devices.
 ROOTS = {"torch.npu": "torch.npu", "torch_npu": "torch_npu", "runtime": "torch.npu", "self.runtime()": "torch.npu"}
+# What the class of any accelerator builds the names of, and what is asked for by its name.
+SWITCHES = {"torch.npu.matmul.allow_hf32", "torch.npu.conv.allow_hf32", "torch.npu.is_jit_compile_false"}
 RESOLVE = """
 import json, sys
 import torch, torch_npu
@@ -45,7 +47,7 @@ def test_the_operators_of_the_extract_are_those_of_the_package() -> None:
 
 def test_each_attribute_of_torch_npu_that_the_code_reads_is_there() -> None:
     require_cards()
-    named = sorted({path for source in SOURCES for path in attributes(source)})
+    named = sorted({*SWITCHES, *(path for source in SOURCES for path in attributes(source))})
     assert len(named) > 10
     assert json.loads(run_script(RESOLVE, json.dumps(named)).splitlines()[-1]) == []
 
@@ -60,3 +62,5 @@ def attributes(source: Path) -> Iterator[str]:
             matched = next((each for each in roots if root == each or root.startswith(f"{each}.")), None)
             if matched is not None and "(" not in root.removeprefix(matched):
                 yield f"{roots[matched]}{root.removeprefix(matched)}.{name}"
+        elif of_devices and isinstance(node, ast.Call) and ast.unparse(node.func) == "self._function":
+            yield f"torch.npu.{ast.literal_eval(node.args[0])}"
