@@ -169,15 +169,15 @@ def build_arguments(
     if traits.constraint is not None and not is_supplied and (not real_data or _draws_numbers(call)):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
+    is_loaded = real_data and any(element.data_name for _, element in recorded)
     # MindSpore defines results there by itself.
-    is_foreign = any(element.type == "mindspore.Tensor" for _, element in recorded)
-    if traits.points is not None and not (is_supplied or is_foreign or (real_data and has_tensor_files(call))):
+    if traits.points and not (is_supplied or is_loaded or "mindspore.Tensor" in {e.type for _, e in recorded}):
         with contextlib.suppress(*REFUSALS):
             traits.points(DrawnArguments(args, kwargs, stream_seed(seed, str(call.name), "points")))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
     arguments = Arguments(args, kwargs, _differentiable(record, recorded))
-    layouts = layouts_of(recorded, arguments.tensors() if real_data and has_tensor_files(call) else ())
+    layouts = layouts_of(recorded, arguments.tensors() if is_loaded else ())
     if not layouts or memory == "given":
         return arguments
     shapes = {path: element.shape for path, element in recorded}

@@ -21,8 +21,8 @@ from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.tail_bound import bernstein, small_squares, weighed
 
 # So many pairs of each distance show a generator that repeats: of 2^18 pairs a share of half that is off by 0.007
-# exceeds the bound, √(28.3 / 2^19). Mirrors, the next draw, and
-# products of more elements take fewer for their transforms.
+# exceeds the bound, √(28.3 / 2^19). Mirrors, the next draw, and products of more elements take fewer for their
+# transforms.
 _PAIRS = 2**18
 _MIRRORED = 2**16
 _PRODUCTS = 2**14
