@@ -8,7 +8,7 @@ import itertools
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -36,8 +36,7 @@ _COMPILED = "compiled"
 _KEPT = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
+class Compilation(msgspec.Struct, frozen=True):
     """Outcome of compiling one function for some dtypes and shapes, in one direction.
 
     ``graphs`` were captured, ``breaks`` says why Python ran between or in place of them. ``kernels`` were generated,
@@ -45,10 +44,18 @@ class Compilation:
     was compiled before none.
     """
 
+    backend: str
     graphs: int
-    breaks: tuple[str, ...]
-    kernels: int | None
-    seconds: float
+    breaks: tuple[str, ...] = ()
+    kernels: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def left_eager(self) -> str:
+        """Return why a verdict says little of the compiler: it compiled nothing; empty where it did."""
+        if self.breaks and not self.kernels:
+            return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
+        return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""
 
 
 @dataclass(slots=True)
@@ -165,7 +172,7 @@ class CompiledDevice:
         directions = self._last[1].directions
         compilation = directions.get(direction)
         if compilation is not None:
-            directions[direction] = replace(compilation, seconds=0.0)
+            directions[direction] = msgspec.structs.replace(compilation, seconds=0.0)
         return compilation
 
     def _run(
@@ -179,12 +186,9 @@ class CompiledDevice:
     ) -> Any:
         if compiled is None or direction in compiled.directions:
             return self.eager.call(func, args, kwargs, record=record)
-        with self.unclocked(), _counted() as compilation:
+        with self.unclocked(), _counted(self.backend) as compilation:
             result = self.eager.call(func, args, kwargs, record=record)
-        finished = compilation()
-        compiled.directions[direction] = (
-            finished if self.backend == DEFAULT_BACKEND else replace(finished, kernels=None)
-        )
+        compiled.directions[direction] = compilation()
         return result
 
     def _compiled(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Compiled:
@@ -231,7 +235,7 @@ def _signature(tree: Any) -> Hashable:
 
 
 @contextlib.contextmanager
-def _counted() -> Iterator[Callable[[], Compilation]]:
+def _counted(backend: str) -> Iterator[Callable[[], Compilation]]:
     """Yield what returns, once the block is over, what was compiled in it."""
     from torch._dynamo.utils import counters
     from torch._inductor import metrics
@@ -243,9 +247,10 @@ def _counted() -> Iterator[Callable[[], Compilation]]:
     def compilation() -> Compilation:
         new = (reason for reason, count in counters["graph_break"].items() if count > breaks.get(reason, 0))
         return Compilation(
+            backend,
             counters["stats"]["unique_graphs"] - graphs,
             tuple(reason.strip().partition("\n")[0] for reason in new),
-            metrics.generated_kernel_count - kernels,
+            metrics.generated_kernel_count - kernels if backend == DEFAULT_BACKEND else None,
             ended - started,
         )
 
@@ -280,31 +285,9 @@ class _OnCompiledDevice(FeatureOptions):
         return add_compilation_note if options.device.name.partition(":")[0] == "compiled" else None
 
 
-class Compiled(msgspec.Struct, frozen=True):
-    """A call compiled by a backend; the fields are those of `Compilation`."""
-
-    backend: str
-    graphs: int
-    breaks: tuple[str, ...] = ()
-    kernels: int | None = None
-    seconds: float = 0.0
-
-    @property
-    def left_eager(self) -> str:
-        """Return why a verdict says little of the compiler: it compiled nothing; empty where it did."""
-        if self.breaks and not self.kernels:
-            return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
-        return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""
-
-
-def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResult:
-    """Return a result with what was compiled."""
-    return result.with_extra(_COMPILED, msgspec.to_builtins(compiled))
-
-
-def compiled_of(extras: Mapping[str, Any]) -> Compiled | None:
+def compilation_of(extras: Mapping[str, Any]) -> Compilation | None:
     """Return what the extras of a result say of compiling."""
-    return decode_extra(extras, _COMPILED, Compiled)
+    return decode_extra(extras, _COMPILED, Compilation)
 
 
 def add_compilation_note(judged: Judged) -> DirectionResult:
@@ -315,12 +298,11 @@ def add_compilation_note(judged: Judged) -> DirectionResult:
     if compilation is None:
         # It did not come to a run on the device.
         return result
-    compiled = Compiled(device.backend, **asdict(compilation))
-    result = with_compiled(result, compiled)
+    result = result.with_extra(_COMPILED, msgspec.to_builtins(compilation))
     if result.verdict.outcome == "fail":
         return replace(result, notes=(*result.notes, _whose_fault(judged, device)))
-    if result.verdict.outcome == "pass" and compiled.left_eager and LITTLE_JUDGED not in result.extras:
-        return result.with_extra(LITTLE_JUDGED, compiled.left_eager)
+    if result.verdict.outcome == "pass" and compilation.left_eager and LITTLE_JUDGED not in result.extras:
+        return result.with_extra(LITTLE_JUDGED, compilation.left_eager)
     return result
 
 
@@ -353,7 +335,7 @@ class CompiledTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        compiled = compiled_of(extras)
+        compiled = compilation_of(extras)
         if compiled is not None:
             self._backend = compiled.backend
             self._compiled += compiled.seconds > 0
