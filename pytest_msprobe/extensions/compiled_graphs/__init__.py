@@ -7,7 +7,7 @@ between. It adds no option and writes no file; without it ``compiled`` is an unk
 Take it out by deleting this folder, the hook library's extension of the same name, and
 tests/extensions/compiled_graphs.
 
-Importing its modules loads msgspec and torch.
+Importing its modules loads msgspec and pytest.
 """
 
 from __future__ import annotations

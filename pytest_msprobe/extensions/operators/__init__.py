@@ -7,7 +7,7 @@ right, wrong or not judged, and why; of two journals, what has changed. The keys
 
 Take it out by deleting this folder and tests/extensions/operators.
 
-Importing its modules loads msgspec, pytest, torch and yaml.
+Importing its modules loads isal, msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations
