@@ -10,7 +10,7 @@ class Faulty(Simulated):
 
     def backward(self, gradients, q, k, v, **kwargs):
         if len(q) > 1 and q.shape[-1] == 256:
-            gradients[0] *= -5
+            gradients[0] = gradients[0].roll(1, -1) * -5
         return gradients
 
 

@@ -13,9 +13,9 @@ def run(folder, faulty):
     padding = torch.tensor([False, False, False, True])
     with record(folder):
         if faulty:
-            mask = future.bfloat16() * LEAST + padding.bfloat16() * LEAST
+            mask = torch.where(future, LEAST, 0).bfloat16() + torch.where(padding, LEAST, 0).bfloat16()
         else:
-            mask = (future | padding).bfloat16() * LEAST
+            mask = torch.where(future | padding, LEAST, 0).bfloat16()
         torch.softmax(torch.randn(4, 4).bfloat16() + mask, -1)
 
 
