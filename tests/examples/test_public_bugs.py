@@ -83,7 +83,10 @@ def says(output: str, shown: str) -> bool:
 
 @pytest.fixture
 def run(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], forked: Forked
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> Run:
     """Run commands in a copy of the programs; return the exit status of the last one, and what all printed."""
     shutil.copytree(PROGRAMS, pytester.path, ignore=shutil.ignore_patterns("__pycache__", "runs"), dirs_exist_ok=True)
@@ -95,6 +98,7 @@ def run(
             program, *words = command.split()
             if program == "pytest" and any("compiled:" in word for word in words):
                 # The compiler cannot be loaded twice in a process, and pytester drops what an inner run loads.
+                forked: Forked = request.getfixturevalue("forked")
                 done = forked.run(PYTEST, pytester.path, *words)
                 status, text = done.returncode, text + done.stdout
             elif program == "pytest":
