@@ -182,7 +182,8 @@ class CapturedLogs(logging.Handler):
 def leave_out_hypothesis_summary(config: pytest.Config) -> None:
     """Take Hypothesis' plugin out of a run that ends, where no test has used it: its summary imports all of it."""
     plugin = sys.modules.get("_hypothesis_pytestplugin")
-    if not config.pluginmanager.is_registered(plugin) or "hypothesis" in sys.modules:
+    # To pluggy, None is a plugin that was blocked.
+    if plugin is None or not config.pluginmanager.is_registered(plugin) or "hypothesis" in sys.modules:
         return
     # Tests of other processes may have used it: their reports say so.
     reporter = config.pluginmanager.getplugin("terminalreporter")
