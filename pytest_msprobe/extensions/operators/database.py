@@ -203,11 +203,8 @@ def _of_file(path: Path, missing: str = "") -> Iterator[Operator]:
             import_module(str(module))
         except Exception as error:
             raise CommandError(f"import {module}: {error}", file=path) from None
-    for entry in content.get("families", ()):
-        _require_keys(path, "a family", entry, {"names": str, "samples": list, "dtypes": list})
-    families = ((entry.get("names", ""), entry) for entry in content.get("families", ()))
-    for names, entry in (*content.get("operators", {}).items(), *families):
-        _require_keys(path, names, entry, {"names": str, "samples": list, "dtypes": list})
+    for names, entry in [*content.get("operators", {}).items(), *_families(path, content.get("families", ()))]:
+        _require_keys(path, names, entry, {"samples": list, "dtypes": list})
         for sample in entry.get("samples", ()):
             _require_keys(path, f"a sample of {names}", sample, {"args": list, "kwargs": dict})
         if not entry.get("samples"):
@@ -222,6 +219,15 @@ def _of_file(path: Path, missing: str = "") -> Iterator[Operator]:
                 yield _listed(name, missing)
     for reason, names in content.get("left_out", {}).items():
         yield from (_listed(name, str(reason)) for name in _each(str(names)))
+
+
+def _families(path: Path, families: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names of each family, and the rest of it."""
+    for family in families:
+        _require_keys(path, "a family", family, {"names": str, "samples": list, "dtypes": list})
+        if "names" not in family:
+            raise CommandError("a family has no names", file=path, remedy="add names, such as torch.{add,mul}")
+        yield family["names"], {key: value for key, value in family.items() if key != "names"}
 
 
 def _listed(name: str, why_not: str) -> Operator:
@@ -243,7 +249,7 @@ def _require_keys(path: Path, where: str, content: Any, kinds: Mapping[str, type
         if key not in kinds:
             raise CommandError(f"{where}: unknown key {key!r}{did_you_mean(key, kinds)}", file=path)
         if not isinstance(value, kinds[key]):
-            expected = {list: "a list", str: "a text"}.get(kinds[key], "a mapping")
+            expected = "a list" if kinds[key] is list else "a text" if kinds[key] is str else "a mapping"
             raise CommandError(f"{where}: {key} is {value!r}, expected {expected}", file=path)
 
 

@@ -41,6 +41,8 @@ def run_mindspore(recorder: Any, operator: Operator, sample: Sample) -> None:
         recording.begin(args, kwargs, settings=settings)
         results = recording.run_as_a_whole(function, args, kwargs)
         results = results if isinstance(results, (list, tuple)) else [results]
+        # Of a primitive cells use the first; others may be memory for its gradient.
+        results = results[:1] if settings is not None else results
         return [one for one in results if isinstance(one, mindspore.Tensor) and one.is_floating_point()]
 
     def total() -> mindspore.Tensor:

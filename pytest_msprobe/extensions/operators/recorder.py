@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from msprobe_hooks import record
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.recorder import TorchRecorder
+from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.operators.database import Operator, Sample
 from pytest_msprobe.extensions.operators.sweep import FILE, FRAMEWORKS, Recorded, Sweep, Task
@@ -41,7 +41,7 @@ def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, ta
     """
     operators = list(operators)
     framework, run = _framework(operators)
-    sweep = Sweep(framework, version(framework), dtype, task, {})
+    sweep = Sweep(framework, str(sys.modules[framework].__version__), dtype, task, {})
     calls = list[_Call]()
     for operator in operators:
         if dtype not in operator.dtypes:
@@ -56,10 +56,8 @@ def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, ta
         calls += (_Call(operator, sample) for sample in drawn)
     torch.manual_seed(0)
     random.seed(0)
-    with (
-        record(folder, task=task, framework="mindspore" if framework == "mindspore" else "pytorch") as session,
-        warnings.catch_warnings(),
-    ):
+    recording = record(folder, task=task, framework="pytorch" if framework == "torch" else "mindspore")
+    with recording as session, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         recorder: Any = session.recorder
         for call in calls:
@@ -77,7 +75,9 @@ def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, ta
 
 
 def _refuse(counts: Recorded, error: Exception) -> None:
-    why = f"{type(error).__name__}: {next(filter(None, str(error).splitlines()), '')}"
+    # MindSpore begins messages with an empty line, or one of dashes.
+    lines = (line for line in str(error).splitlines() if any(map(str.isalnum, line)))
+    why = f"{type(error).__name__}: {next(lines, '')}"
     counts.refused = Counter(counts.refused) + Counter([why])
 
 
@@ -87,6 +87,7 @@ def _framework(operators: Iterable[Operator]) -> tuple[str, Callable[[Any, Opera
     if len(frameworks) > 1:
         raise CommandError(f"operators of {' and '.join(frameworks)}: a dump is of one", remedy="record each alone")
     if frameworks == ["mindspore"]:
+        framework_named("mindspore")
         from pytest_msprobe.extensions.operators.mindspore_calls import run_mindspore
 
         return "mindspore", run_mindspore
