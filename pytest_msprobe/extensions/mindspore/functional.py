@@ -200,6 +200,13 @@ def _loss(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return loss
 
 
+def hinge_embedding_loss(inputs: Tensor, targets: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """Return the loss of distances against labels 1 and -1; of others MindSpore and torch make different numbers."""
+    if not bool((targets.abs() == 1).all()):
+        raise NotImplementedError("hinge_embedding_loss with labels other than 1 and -1 has no golden definition")
+    return F.hinge_embedding_loss(inputs, targets, margin, reduction=reduction)
+
+
 def smooth_l1_loss(input: Tensor, target: Tensor, beta: float = 1.0, reduction: str = "none") -> Tensor:  # noqa: A002
     """Return the squared error below ``beta``, absolute error above."""
     return F.smooth_l1_loss(input, target, beta=beta, reduction=reduction)
@@ -450,7 +457,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
             softmax, log_softmax, gather, one_hot, cross_entropy, nll_loss, smooth_l1_loss, binary_cross_entropy,
             binary_cross_entropy_with_logits, kl_div, leaky_relu, flatten, meshgrid, median, addn, bias_add, rms_norm,
             flash_attention_score, rank, aminmax, softmin, gather_nd, index_fill, ldexp, lrn, tensor_scatter_elements,
-            sequence_mask, unique, dot, bincount, expand, index_add,
+            sequence_mask, unique, dot, bincount, expand, index_add, hinge_embedding_loss,
         )
     },
     "Functional.std": _ddof(torch.std),
