@@ -16,6 +16,7 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.recording_paths import find_dumps
 from msprobe_hooks.extensions.mindspore.apis import functions
 from pytest_msprobe import check_dump
+from pytest_msprobe.commands.main import main
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.extensions.operators.database import Operator, Sample, find_operators
@@ -35,7 +36,7 @@ PLACES = {
 }
 #: MindSpore 2.10 on a CPU, in every dtype: see the defects in docs/mindspore.md.
 WRONG = {
-    *(f"{type_}.{name}.forward" for type_ in ("Mint", "Functional", "Tensor") for name in ("fmod",)),
+    *(f"{type_}.{name}.forward" for type_ in ("Mint", "Functional", "Tensor") for name in ("fmod", "remainder")),
     *(f"{type_}.{name}" for type_ in ("Functional", "Tensor") for name in ("nextafter.forward", "real.backward")),
     "Functional.selu.backward",
     "Primitive.SeLU.SeLU.backward",
@@ -45,7 +46,8 @@ WRONG = {
 TENTH = ("mint.a[d-t]*", "mint.nn.functional.s*", "ops.b*", "ops.Re*", "Tensor.m*")
 #: One that has an inverse.
 MATRIX = torch.tensor([[4.0, 1.0], [1.0, 3.0]], requires_grad=True)
-DTYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "bool")
+#: In float64 many kernels of a CPU compute in float32.
+DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "bool")
 
 
 def operator(name: str, *samples: Sample, dtypes: Iterable[str] = ("float32",)) -> Operator:
@@ -177,6 +179,28 @@ def test_counts_are_floats(tmp_path: Path) -> None:
 def test_results_whose_order_no_definition_has_are_no_alarm(name: str, args: tuple[Any, ...], tmp_path: Path) -> None:
     framework_named("mindspore")
     assert judged(tmp_path, f"mindspore.ops.{name}", *args)["forward"].startswith("skip")
+
+
+@pytest.mark.slow
+def test_a_run_records_and_checks_what_its_settings_name(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytester.makeini("[pytest]")
+    settings = (
+        "msprobe_operator_framework=mindspore",
+        "msprobe_operator_names=mint.tanh ops.Tanh mint.nn.functional.selu",
+    )
+    words = [word for setting in settings for word in ("-o", setting)]
+    done = pytester.runpytest_subprocess("--msprobe-operators=float32", *words, "--msprobe-journal=run.jsonl")
+    done.assert_outcomes(passed=16)
+    done.stdout.fnmatch_lines(["msprobe: 8 calls of 3 operators in float32, 4 refused by mindspore"])
+    capsys.readouterr()
+    assert main(["report", "--operators", "run.jsonl"]) == 0
+    table = capsys.readouterr().out
+    assert "| `Mint.tanh` | float32 | 8 |" in table
+    assert (
+        "| `mindspore.mint.nn.functional.selu` | float32 | `RuntimeError: The kernel SeLUExt unregistered.` |" in table
+    )
 
 
 @pytest.mark.slow

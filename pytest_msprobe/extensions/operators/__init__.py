@@ -47,7 +47,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         MACHINE,
         "operators",
         Command(
-            "record torch's or MindSpore's operators, or those of a library, for a check",
+            "record operators of torch, MindSpore or a library to check",
             "--dtype bfloat16 --op 'nn.functional.*' -o operators",
             "operators.md",
             f"{__name__}.operators_command",

@@ -64,7 +64,7 @@ class Operator:
 
     @property
     def framework(self) -> str:
-        """What it is an operator of: ``mindspore`` where the name begins so, else ``torch``."""
+        """The framework: ``mindspore`` where the name begins so, else ``torch``."""
         return _MINDSPORE if self.name.startswith(f"{_MINDSPORE}.") else "torch"
 
     @property

@@ -27,14 +27,14 @@ def run_mindspore(recorder: Any, operator: Operator, sample: Sample) -> None:
     Of a primitive's class the keyword arguments are what the primitive is made with. Raises what MindSpore raises.
     """
     weights: list[mindspore.Parameter] = []
-    args, kwargs = _given([*sample.args], weights), _given(dict(sample.kwargs), weights)
+    args, kwargs = _converted([*sample.args], weights), _converted(dict(sample.kwargs), weights)
     function, name, settings = operator.function, recorded_name(operator), None
     if _is_primitive(function):
         function = function(**kwargs)
         settings, kwargs = _settings(function), {}
     with recorder.suspended():
         # One that raises leaves no record.
-        function(*_given([*sample.args], []), **(kwargs and _given(dict(sample.kwargs), [])))
+        function(*_converted([*sample.args], []), **(kwargs and _converted(dict(sample.kwargs), [])))
 
     def run() -> list[mindspore.Tensor]:
         recording = recorder.api_call(f"{name}.{recorder.number(name)}.forward", sys._getframe())
@@ -82,12 +82,12 @@ def _settings(primitive: ops.Primitive) -> dict[str, Any]:
     return {key: value for key, value in primitive.init_attrs.items() if key != "name" and isinstance(value, plain)}
 
 
-def _given(value: Any, weights: list[mindspore.Parameter]) -> Any:
+def _converted(value: Any, weights: list[mindspore.Parameter]) -> Any:
     """Return a value in MindSpore's terms, with tuples for lists; tensors with gradients are added to the weights."""
     if isinstance(value, Mapping):
-        return {key: _given(one, weights) for key, one in value.items()}
+        return {key: _converted(one, weights) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return tuple(_given(one, weights) for one in value)
+        return tuple(_converted(one, weights) for one in value)
     if isinstance(value, torch.dtype):
         return _dtype(value)
     if not isinstance(value, torch.Tensor):
