@@ -40,7 +40,7 @@ DIFFERENCES = {"sigmoid": 1.0, "silu": 1.0, "glu": 1.0, "softmax": 0.02}
 #: results they are held to.
 WRONG_GRADIENTS = {"binary_cross_entropy_with_logits": "sigmoid", "selu": "elu", "hardswish": "hardswish"}
 #: Other names of the same kernels.
-_ALSO = {"silu": ["swish"], "cross_entropy": ["SoftmaxCrossEntropyWithLogits"]}
+_ALSO = {"silu": ["swish"], "softmax": ["softmin"], "cross_entropy": ["SoftmaxCrossEntropyWithLogits"]}
 #: Other vector units, compilers and versions round otherwise, and no measurement meets the worst input; the least
 #: limits are those of good libraries.
 _ALLOWANCE = 8

@@ -43,7 +43,7 @@ WRONG = {
     *(f"Tensor.{name}.forward" for name in ("add_", "sub_", "div_")),
 }
 #: The names of about a tenth of the operators begin so, of each kind some.
-TENTH = ("mint.a[d-t]*", "mint.nn.functional.s*", "ops.b*", "ops.Re*", "Tensor.m*")
+TENTH = ("mint.a[d-t]*", "mint.nn.functional.s*", "ops.[bl]*", "ops.Re*", "Tensor.[mn]*")
 #: One that has an inverse.
 MATRIX = torch.tensor([[4.0, 1.0], [1.0, 3.0]], requires_grad=True)
 #: In float64 many kernels of a CPU compute in float32.

@@ -93,8 +93,9 @@ def find_operators(patterns: Collection[str], files: Iterable[Path], framework: 
     of_files = [operator for path in files for operator in _of_file(path)]
     if of_files and not patterns:
         return of_files
-    of_framework = _of_mindspore if framework == _MINDSPORE else _of_torch
-    all_operators = [*of_files, *_of_libraries(), *of_framework()]
+    own = [*(_of_mindspore() if framework == _MINDSPORE else _of_torch())]
+    of_libraries = (operator for operator in _of_libraries() if operator.framework == framework)
+    all_operators = [*of_files, *of_libraries, *own]
     named = [(operator, _spellings(operator)) for operator in all_operators]
     for pattern in patterns:
         if not any(fnmatchcase(spelling, pattern) for _, spellings in named for spelling in spellings):
@@ -210,7 +211,7 @@ def _of_file(path: Path, missing: str = "") -> Iterator[Operator]:
         if not entry.get("samples"):
             raise CommandError(f"{names} has no samples", file=path, remedy="add a list samples, each with args")
         dtypes = [str(dtype) for dtype in entry.get("dtypes", FLOATING)]
-        for name in _each(str(names)):
+        for name in _expanded(str(names)):
             try:
                 yield Operator(name, _function(path, name), _drawn(entry["samples"]), dtypes)
             except CommandError:
@@ -218,7 +219,7 @@ def _of_file(path: Path, missing: str = "") -> Iterator[Operator]:
                     raise
                 yield _listed(name, missing)
     for reason, names in content.get("left_out", {}).items():
-        yield from (_listed(name, str(reason)) for name in _each(str(names)))
+        yield from (_listed(name, str(reason)) for name in _expanded(str(names)))
 
 
 def _families(path: Path, families: Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -234,7 +235,7 @@ def _listed(name: str, why_not: str) -> Operator:
     return Operator(name, _listed, lambda dtype: (), DTYPES, why_not=why_not)
 
 
-def _each(names: str) -> Iterator[str]:
+def _expanded(names: str) -> Iterator[str]:
     """Yield the names that words with braces stand for, as in a shell: ``a.{b,c}`` for ``a.b`` and ``a.c``."""
     for word in re.findall(r"(?:[^\s{]|{[^}]*})+", names):
         choices = [[name.strip() for name in part.split(",")] for part in re.split(r"[{}]", word)]

@@ -46,14 +46,12 @@ def run_mindspore(recorder: Any, operator: Operator, sample: Sample) -> None:
         return [one for one in results if isinstance(one, mindspore.Tensor) and one.is_floating_point()]
 
     def total() -> mindspore.Tensor:
-        # The sum in float32, since sums lack kernels for other dtypes on some devices.
         results = run()
         with recorder.suspended():
-            arriving = [mindspore.Tensor(torch.randn(one.shape).numpy()) for one in results]
-            return sum(
-                ((one.astype(mindspore.float32) * each).sum() for one, each in zip(results, arriving, strict=True)),
-                mindspore.Tensor(0.0, mindspore.float32),
-            )
+            # In float32, since sums lack kernels for other dtypes on some devices.
+            factors = [mindspore.Tensor(torch.randn(one.shape).numpy()) for one in results]
+            products = [one.astype(mindspore.float32) * factor for one, factor in zip(results, factors, strict=True)]
+            return sum((product.sum() for product in products), mindspore.Tensor(0.0, mindspore.float32))
 
     if weights:
         mindspore.grad(total, None, weights)()

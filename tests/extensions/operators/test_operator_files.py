@@ -98,6 +98,13 @@ def test_a_library_adds_operators_by_an_entry_point(monkeypatch: pytest.MonkeyPa
     assert [operator.label for operator in find_operators(["clamp"], [])] == ["mine.clamp"]
 
 
+def test_what_a_library_adds_to_torch_is_no_operator_of_mindspore(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Operator("mindspore.mint.abs", torch.abs, lambda dtype: [], ["float32"])
+    monkeypatch.setattr(database, "_of_mindspore", lambda: iter([own]))
+    monkeypatch.setattr(database, "_of_libraries", lambda: iter(clamped()))
+    assert find_operators([], [], "mindspore") == [own]
+
+
 def test_an_unknown_operator_has_the_name_that_was_probably_meant(
     monkeypatch: pytest.MonkeyPatch, written: Callable[[str], Path]
 ) -> None:
