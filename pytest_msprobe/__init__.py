@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_msprobe import import_hook
 
 if TYPE_CHECKING:
-    from pytest_msprobe.engine.check_call import check_call
     from pytest_msprobe.fixtures.precision import precision_standard
-    from pytest_msprobe.python_api.check_dump import CheckedRecord, check_dump
+    from pytest_msprobe.python_api.check_dump import CheckedRecord, check_call, check_dump
     from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
     from pytest_msprobe.results.result import CallResult
 
@@ -23,7 +22,7 @@ _HOMES = {
     "CallResult": "results.result",
     "ComparedRecord": "python_api.compare_dumps",
     "CheckedRecord": "python_api.check_dump",
-    "check_call": "engine.check_call",
+    "check_call": "python_api.check_dump",
     "check_dump": "python_api.check_dump",
     "compare_dumps": "python_api.compare_dumps",
     "precision_standard": "fixtures.precision",

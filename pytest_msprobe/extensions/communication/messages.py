@@ -24,9 +24,10 @@ from msprobe_hooks.dump.communication.jsonl import (
     find_steps,
     read_calls,
 )
-from msprobe_hooks.dump.reader import Dump, ReadDump, read_truncated_dump
+from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.recording_paths import DUMP_FILE, rank_of
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.extensions.communication.truncated_dump import ReadDump, read_truncated_dump
 
 # The text by which a record that holds a DTensor is known.
 _PLACEMENTS = b'"placements"'

@@ -18,8 +18,8 @@ from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import html_file
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.reader import ReadDump
     from pytest_msprobe.extensions.communication.messages import Opened
+    from pytest_msprobe.extensions.communication.truncated_dump import ReadDump
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that judge communication, not by every start of pytest.
@@ -48,7 +48,7 @@ class CommunicationMode:
 
     def read_file(self, path: Path) -> ReadDump:
         """Read a dump, or what is left of one that was cut off. Raises DumpError."""
-        from msprobe_hooks.dump.reader import read_truncated_dump
+        from pytest_msprobe.extensions.communication.truncated_dump import read_truncated_dump
 
         return read_truncated_dump(path)
 

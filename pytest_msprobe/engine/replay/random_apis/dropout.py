@@ -246,7 +246,7 @@ class SlopeProperty:
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
         verdicts = against(slopes, bounds, eps=limits.eps, spread=spread)
-        moved = float(spread.detach().max()) if len(spread) else 0.0
+        moved = float(spread.detach().max()) if spread.numel() else 0.0
         streams = halves(slopes, bounds, limits.eps, moved)
         return tail_bound.decided([*verdicts, *(verdict for bits in streams for verdict in judged(bits))])
 

@@ -123,9 +123,9 @@ class NormalProperty(PassesNoGradient):
         standard = distributions.normal(0.0, 1.0)
         verdicts = against(z, standard, eps=eps, spread=offsets)
         if not verdicts or verdicts[0].outcome != "fail":
-            verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
+            verdicts += normal_moments(z, eps, float(offsets.max()) if offsets.numel() else 0.0)
             # Where all have one mean and std, what repeats are the values themselves.
-            if self.mean.numel() > 1 or self.std.numel() > 1:
+            if self.mean.numel() > 1 or self.std.numel() > 1 or self.mean.is_complex():
                 verdicts += [verdict for drawn in self.choices(output) for verdict in judged(drawn)]
             else:
                 std_of_parts = float(self.std) / (math.sqrt(2) if y.is_complex() else 1)
@@ -158,9 +158,11 @@ class NormalProperty(PassesNoGradient):
     def _parameters(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and std of each element of ``y``, or of each part of a complex one, which share its variance."""
         if not y.is_complex():
-            return self.mean.double().broadcast_to(y.shape), self.std.double().broadcast_to(y.shape)
-        mean, std = (value.double().broadcast_to(y.shape) for value in (self.mean, self.std / math.sqrt(2)))
-        return torch.stack((mean, mean), -1), torch.stack((std, std), -1)
+            return self.mean.broadcast_to(y.shape), self.std.broadcast_to(y.shape)
+        # Both parts have a real mean; of a complex one each has its own.
+        mean = self.mean if self.mean.is_complex() else torch.complex(self.mean, self.mean)
+        std = (self.std / math.sqrt(2)).broadcast_to(y.shape)
+        return torch.view_as_real(mean.broadcast_to(y.shape)), torch.stack((std, std), -1)
 
 
 def _real(y: Tensor) -> Tensor:
@@ -188,7 +190,7 @@ def rand(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProp
 
 def randn(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Return the property of ``randn`` and ``randn_like``."""
-    return NormalProperty(_form(args, kwargs), torch.tensor(0.0), torch.tensor(1.0))
+    return _normal(_form(args, kwargs), 0.0, 1.0)
 
 
 _UNIFORM: Parameters = (("input", REQUIRED), ("low", 0.0), ("high", 1.0))
@@ -218,7 +220,8 @@ def normal(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomPr
 
 
 def _normal(form: Form, mean: Tensor | float, std: Tensor | float) -> RandomProperty:
-    return NormalProperty(form, torch.as_tensor(mean, dtype=torch.float64), torch.as_tensor(std, dtype=torch.float64))
+    parts = torch.complex128 if isinstance(mean, torch.Tensor) and mean.is_complex() else torch.float64
+    return NormalProperty(form, torch.as_tensor(mean, dtype=parts), torch.as_tensor(std, dtype=torch.float64))
 
 
 def one_parameter(

@@ -286,8 +286,7 @@ class GumbelProperty:
         malformed = Form(tuple(self.logits.shape), self.logits.dtype).check(output)
         if malformed:
             return malformed
-        y = tensors(output)[0].movedim(self.dim, -1).double()
-        y = y.reshape(-1, y.shape[-1])
+        y = self._rows(tensors(output)[0].double())
         limits = torch.finfo(self.logits.dtype)
         tolerance = 8 * limits.eps + y.shape[-1] * limits.smallest_normal
         wrong = int((~((y.sum(-1) - 1).abs() <= tolerance) | (y < -tolerance).any(-1)).sum())
@@ -309,15 +308,14 @@ class GumbelProperty:
 
     def _drawn(self, output: Any) -> tuple[Tensor, Tensor, float]:
         """Return the place of the largest entry of each row, the share of each place, and how far these may be off."""
-        y = tensors(output)[0].detach().movedim(self.dim, -1)
-        y = y.reshape(-1, y.shape[-1])
+        y = self._rows(tensors(output)[0].detach())
         ties = float(((y == y.max(-1, keepdim=True).values).sum(-1) > 1).double().mean())
-        shares = self.logits.detach().movedim(self.dim, -1).double().softmax(-1).reshape(y.shape)
+        shares = self._rows(self.logits.detach()).double().softmax(-1)
         return y.argmax(-1, keepdim=True), shares, ties + 4 * torch.finfo(self.logits.dtype).eps + 1e-9
 
     def repeat_exponent(self, output: Any) -> float:
         """Return the exponent of a bound of the probability that the next call gives this result too."""
-        shares = self.logits.detach().movedim(self.dim, -1).double().softmax(-1)
+        shares = self._rows(self.logits.detach()).double().softmax(-1)
         return float(-shares.square().sum(-1).clamp(max=1.0).log().sum())
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
@@ -325,12 +323,18 @@ class GumbelProperty:
         found, incoming = tensors(grad_inputs), tensors(grad_outputs)
         if not found or not incoming:
             return None
-        largest = incoming[0].double().abs().amax(self.dim)
-        rounded = 8 * torch.finfo(found[0].dtype).eps * found[0].shape[self.dim] / self.tau
-        off = int((~(found[0].double().sum(self.dim).abs() <= rounded * largest + 1e-30)).sum())
+        gradients = self._rows(found[0].double())
+        largest = self._rows(incoming[0].double()).abs().amax(-1)
+        rounded = 8 * torch.finfo(found[0].dtype).eps * gradients.shape[-1] / self.tau
+        off = int((~(gradients.sum(-1).abs() <= rounded * largest + 1e-30)).sum())
         if off:
             return tail_bound.broken(f"the gradients of {off} rows do not sum to zero", rows=off)
         return tail_bound.held("the gradients of every row sum to zero")
+
+    def _rows(self, values: Tensor) -> Tensor:
+        """Return the rows along ``dim``, as (rows, entries); a scalar is a row of one entry."""
+        rows = values.movedim(self.dim, -1)
+        return rows.reshape(-1, rows.shape[-1] if rows.dim() else 1)
 
 
 _BERNOULLI: Parameters = (("input", REQUIRED), ("p", None))

@@ -240,3 +240,17 @@ def test_a_sparse_gradient_that_arrives_is_judged(task: str, recorded: Any, chec
         F.embedding(torch.tensor([1, 2, 2]), weight, sparse=True).sum().backward()
 
     assert check(recorded(program, "__mul__", task)).backward.outcome == "pass"
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_a_compressed_gradient_that_arrives_is_skipped(rows: int, recorded: Any, check: Any) -> None:
+    def program() -> None:
+        values = torch.eye(rows, rows).to_sparse_csr().requires_grad_()
+        factors = torch.randn(rows, 4), torch.randn(4, rows)
+        result = torch.sparse.sampled_addmm(values, *(factor.requires_grad_() for factor in factors))
+        result.backward(torch.eye(rows, rows).to_sparse_csr())
+
+    backward = check(recorded(program, "sparse", "tensor")).backward
+    assert backward.outcome == "skip"
+    assert backward.reason.endswith("the CPU cannot compute a golden result: gradients arrive as torch.sparse_csr")

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.random_apis.samples import judge_draws
 from tests.support.dumps.random_results import FLOATS, SEEDS, SIZES, draw, outcome, property_of
 
 DRAWS: list[tuple[str, Callable[..., Any], Callable[[int, torch.dtype], tuple[Any, ...]]]] = [
@@ -23,6 +24,7 @@ DRAWS: list[tuple[str, Callable[..., Any], Callable[[int, torch.dtype], tuple[An
     ("normal_", Tensor.normal_, lambda n, d: (draw(n, dtype=d), 1000.0, 0.01)),
     ("normal", torch.normal, lambda n, d: (draw(n, dtype=d), draw(n, dtype=d).abs())),
     ("normal", torch.normal, lambda n, d: (1.0, 2.0, (n,))),
+    ("normal", torch.normal, lambda n, d: (torch.complex(draw(n), draw(n, seed=1)), draw(n).abs())),
     ("rand", torch.rand, lambda n, d: (n, 1)),
     ("rand_like", torch.rand_like, lambda n, d: (draw(n, dtype=d),)),
     ("randn", torch.randn, lambda n, d: ((n, 1),)),
@@ -82,6 +84,41 @@ SURE = [
 def test_draws_from_a_distribution_of_one_value_pass(api: str, function: Callable[..., Any], args: Any) -> None:
     given = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
     verdict = property_of(api, *args).check_forward(function(*given))
+    assert verdict.outcome == "pass", verdict
+
+
+SCALARS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("bernoulli", torch.bernoulli, (torch.tensor(0.3),)),
+    ("bernoulli_", Tensor.bernoulli_, (torch.tensor(0.0), 0.3)),
+    ("uniform_", Tensor.uniform_, (torch.tensor(0.0),)),
+    ("normal_", Tensor.normal_, (torch.tensor(0.0),)),
+    ("normal", torch.normal, (torch.tensor(0.3), torch.tensor(2.0))),
+    ("normal", torch.normal, (torch.tensor(0.3), torch.tensor(0.0))),
+    ("normal", torch.normal, (torch.tensor(0.3), 2.0)),
+    ("normal", torch.normal, (torch.tensor(1j), torch.tensor(2.0))),
+    ("randn_like", torch.randn_like, (torch.tensor(0.0),)),
+    ("exponential_", Tensor.exponential_, (torch.tensor(0.0),)),
+    ("geometric_", Tensor.geometric_, (torch.tensor(0.0), 0.2)),
+    ("cauchy_", Tensor.cauchy_, (torch.tensor(0.0),)),
+    ("log_normal_", Tensor.log_normal_, (torch.tensor(0.0),)),
+    ("poisson", torch.poisson, (torch.tensor(3.0),)),
+    ("random_", Tensor.random_, (torch.tensor(0),)),
+    ("randint_like", torch.randint_like, (torch.tensor(0), 5)),
+    ("dropout", F.dropout, (torch.tensor(3.0), 0.5)),
+    ("alpha_dropout", F.alpha_dropout, (torch.tensor(3.0), 0.5, True)),
+    ("rrelu", F.rrelu, (torch.tensor(-3.0), 0.1, 0.5, True)),
+    ("gumbel_softmax", F.gumbel_softmax, (torch.tensor(3.0),)),
+]
+
+
+@pytest.mark.parametrize(("api", "function", "args"), SCALARS)
+def test_a_scalar_is_drawn_and_judged_as_any_tensor(
+    api: str, function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    given = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+    randomness = property_of(api, *args)
+    runs = (function(*given) for _ in range(20))
+    verdict = judge_draws(randomness, (run.clone() for run in runs))
     assert verdict.outcome == "pass", verdict
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.reader import read_truncated_dump
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.extensions.communication.truncated_dump import read_truncated_dump
 from tests.support.dumps.dump_files import three_calls, write_dump
 
 
