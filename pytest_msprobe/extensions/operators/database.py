@@ -179,18 +179,18 @@ def _of_file(path: Path, missing: str = "") -> Iterator[Operator]:
     It names modules to import, and by each operator's name its samples and, where not all floats, its dtypes. A family
     has several names, for which braces may stand; those that are not called are listed by the reason::
 
-    import: [torchvision]
-    operators:
-      torchvision::nms:
-        dtypes: [float32]
-        samples:
-          - args: [{shape: [8, 4], low: 0, high: 9}, {shape: [8]}, 0.5]
-    families:
-      - names: torch.{add,mul} torch.maximum
-        samples:
-          - args: [{values: [1, 2]}, {shape: [2]}]
-    left_out:
-      random numbers: torch.{rand,randn}
+        import: [torchvision]
+        operators:
+          torchvision::nms:
+            dtypes: [float32]
+            samples:
+              - args: [{shape: [8, 4], low: 0, high: 9}, {shape: [8]}, 0.5]
+        families:
+          - names: torch.{add,mul} torch.maximum
+            samples:
+              - args: [{values: [1, 2]}, {shape: [2]}]
+        left_out:
+          random numbers: torch.{rand,randn}
     """
     try:
         content = decode_yaml(read_regular(path))
