@@ -243,8 +243,11 @@ def _reading(metrics: Metrics, broken: Sequence[str]) -> Iterator[str]:
     """Yield what a gain says in words, where it is that of all values or exceeds its limit most."""
     gain = metrics["gain_error"]
     greatest = next((metrics[name] for name in _GREATEST[:2] if name in metrics), math.inf)
-    percent = 100 * abs(gain) * float_format(metrics.dtype).unit_roundoff
-    share = f"{percent:.2g} % too {'large' if gain > 0 else 'small'}"
+    apart = gain * float_format(metrics.dtype).unit_roundoff
+    percent = float(f"{100 * abs(apart):.2g}")
+    share = (
+        f"{percent:g} % too {'large' if gain > 0 else 'small'}" if -1 <= apart < 1 else f"{1 + apart:.2g} times golden"
+    )
     # The relative error is the same for all then, so that a share of elements is beyond a bound as a whole or not.
     is_split = _SOME < metrics.get("tail_share", 0.0) < 1 - _SOME
     if greatest <= _OF_GAIN * abs(gain) + _OF_ROUNDING and not is_split:

@@ -32,6 +32,9 @@ def test_all_elements_wrong_are_said_to_be_all() -> None:
 def test_a_common_gain_is_said_first_and_in_per_cent() -> None:
     assert reason(GOLDEN.float() * 1.001, max_bias=1.0).startswith("all values 0.1 % too large; all 2000 elements wr")
     assert reason(GOLDEN.float() * 0.98, max_bias=1.0).startswith("all values 2 % too small; ")
+    assert reason(GOLDEN.float() * 0.0, max_bias=1.0).startswith("all values 100 % too small; ")
+    assert reason(GOLDEN.float() * 3, max_bias=1.0).startswith("all values 3 times golden; ")
+    assert reason(GOLDEN.float() * -5, max_bias=1.0).startswith("all values -5 times golden; ")
 
 
 def test_half_of_the_values_too_large_are_not_all() -> None:

@@ -1,10 +1,11 @@
-"""The hooks of pytest that items on the fast path do without, and its log capture for them."""
+"""The hooks of plugins that items on the fast path do without, and pytest's log capture for them."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from operator import attrgetter
 from typing import Any
 
@@ -176,3 +177,15 @@ class CapturedLogs(logging.Handler):
             logger.removeHandler(self)
         self._attached.clear()
         self._handlers.clear()
+
+
+def leave_out_hypothesis_summary(config: pytest.Config) -> None:
+    """Take Hypothesis' plugin out of a run that ends, where no test has used it: its summary imports all of it."""
+    plugin = sys.modules.get("_hypothesis_pytestplugin")
+    if not config.pluginmanager.is_registered(plugin) or "hypothesis" in sys.modules:
+        return
+    # Tests of other processes may have used it: their reports say so.
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    reports = chain.from_iterable(reporter.stats.values()) if reporter else ()
+    if not any(name.startswith("_hypothesis") for report in reports for name in getattr(report, "__dict__", ())):
+        config.pluginmanager.unregister(plugin)

@@ -79,6 +79,14 @@ class SessionHooks:
 
         forget_hooks(session.config)
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Leave out what other plugins say of nothing, which takes them long."""
+        if session.config.stash[fast_path_key]:
+            from pytest_msprobe.extensions.fast_path.left_out_hooks import leave_out_hypothesis_summary
+
+            leave_out_hypothesis_summary(session.config)
+
 
 def register(config: pytest.Config) -> None:
     """Register the plugins of the fast path, where it is on."""

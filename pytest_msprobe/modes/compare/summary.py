@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
+from msprobe_hooks.dump.tokens import FILE as TOKENS
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import has_other_shapes, micro_batches, shapes_sentence
@@ -98,6 +99,7 @@ class CompareSummary:
         lines += self._not_required()
         lines += self._renamed()
         lines += self._remarks()
+        lines += self._of_tokens()
         lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
 
@@ -159,6 +161,10 @@ class CompareSummary:
             values[note.place, note.words].append(note.value)
         for (_, words), names in sorted(values.items()):
             yield f"{words}: {listed(list(dict.fromkeys(names)), _SHOWN)}"
+
+    def _of_tokens(self) -> Iterator[str]:
+        if any((pair.target.path.parent / TOKENS).exists() for pair in self._pairs):
+            yield "not compared: noted tokens and their log probabilities, which --msprobe-match inference compares"
 
     def _unused(self) -> Iterator[str]:
         unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))

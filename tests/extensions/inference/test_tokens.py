@@ -36,3 +36,15 @@ def test_a_damaged_line_is_refused_with_its_number(tmp_path):
     (tmp_path / FILE).write_text('{"requests":["a"],"lengths":[1]}\n{"requests":["a"],"lengths":[-1]}\n')
     with pytest.raises(msprobe_hooks.DumpError, match="line 2: a length that is no number of tokens; delete the file"):
         read_tokens(tmp_path)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_comparison_of_calls_says_that_it_leaves_out_the_noted_tokens(pytester, noted):
+    for name in ("target", "golden"):
+        with msprobe_hooks.record(pytester.path / name, level="L1") as session:
+            torch.add(torch.ones(3), 1.0)
+            if noted:
+                session.note_tokens(["a"], [3], logprobs=[None, -0.5, -1.0])
+    result = pytester.runpytest_inprocess("--msprobe-compare=target", "--msprobe-golden=golden")
+    line = "not compared: noted tokens and their log probabilities, which --msprobe-match inference compares"
+    assert (line in result.outlines) is noted
