@@ -32,7 +32,7 @@ from tests.support.dumps.dump_files import forward, value, write_dump
 #: gradients that arrive for those of theirs; others are related to their own mean magnitude at least.
 NEAR_ONE = frozenset(
     """elu erf erfc expm1 gelu hardsigmoid hardswish log log10 log1p log2 log_softmax logsigmoid mish selu sinc softplus
-    tanh""".split()
+    tanh tanhshrink""".split()
 )
 #: Functions whose gradients are products with differences of those that arrive, related to a share of these.
 DIFFERENCES = {"sigmoid": 1.0, "silu": 1.0, "glu": 1.0, "softmax": 0.02}
@@ -40,7 +40,7 @@ DIFFERENCES = {"sigmoid": 1.0, "silu": 1.0, "glu": 1.0, "softmax": 0.02}
 #: results they are held to.
 WRONG_GRADIENTS = {"binary_cross_entropy_with_logits": "sigmoid", "selu": "elu", "hardswish": "hardswish"}
 #: Other names of the same kernels.
-_ALSO = {"silu": ["swish"], "cross_entropy": ["SoftmaxCrossEntropyWithLogits"]}
+_ALSO = {"silu": ["swish"], "softmax": ["softmin"], "cross_entropy": ["SoftmaxCrossEntropyWithLogits"]}
 #: Other vector units, compilers and versions round otherwise, and no measurement meets the worst input; the least
 #: limits are those of good libraries.
 _ALLOWANCE = 8
@@ -64,7 +64,7 @@ Ranges = tuple[tuple[float, float], ...]
 FUNCTIONS: dict[str, tuple[Ranges, tuple[Any, ...]]] = {
     **dict.fromkeys(
         """elu erf erfc exp gelu hardsigmoid hardswish logsigmoid mish selu sigmoid silu sinc softplus tanh
-        expm1""".split(),
+        tanhshrink expm1""".split(),
         (_ANY, ()),
     ),
     **dict.fromkeys(("log", "log2", "log10", "log1p"), (_POSITIVE, ())),

@@ -48,6 +48,9 @@ _TORCH_TYPES = {
 
 # Other names of the same function.
 _RENAMED = {
+    **{f"Functional.bessel_{name}": f"Torch.special.{name}" for name in ("i0", "i0e", "i1", "i1e")},
+    **{f"Functional.bessel_{name}": f"Torch.special.modified_bessel_{name}" for name in ("k0", "k1")},
+    **{f"Functional.bessel_{name}e": f"Torch.special.scaled_modified_bessel_{name}" for name in ("k0", "k1")},
     "Functional.bidense": "Functional.bilinear",
     "Functional.broadcast_to": "Tensor.expand",
     "Functional.cast": "Tensor.to",
@@ -60,17 +63,26 @@ _RENAMED = {
     "Functional.floor_mod": "Torch.remainder",
     "Functional.gather_d": "Torch.gather",
     "Functional.gather_elements": "Torch.gather",
+    "Functional.inv": "Torch.reciprocal",
     "Functional.invert": "Torch.bitwise_not",
+    "Functional.matrix_solve": "Torch.linalg.solve",
     "Functional.norm": "Torch.linalg.norm",
+    "Functional.reverse": "Torch.flip",
     "Functional.select": "Torch.where",
     "Functional.swapaxes": "Torch.transpose",
+    "Functional.tensor_dot": "Torch.tensordot",
     "Functional.transpose": "Torch.permute",
+    "Functional.truncate_mod": "Torch.fmod",
+    "Functional.unstack": "Torch.unbind",
     "Tensor.astype": "Tensor.to",
     "Tensor.broadcast_to": "Tensor.expand",
     "Tensor.copy": "Tensor.clone",
     "Tensor.equal": "Tensor.eq",
     "Tensor.expand_dims": "Tensor.unsqueeze",
     "Tensor.fill_diagonal": "Tensor.fill_diagonal_",
+    "Tensor.gather_elements": "Torch.gather",
+    "Tensor.inv": "Torch.reciprocal",
+    "Tensor.invert": "Torch.bitwise_not",
 }
 
 # torch's names of MindSpore's keyword arguments.

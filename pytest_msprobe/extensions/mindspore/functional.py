@@ -88,6 +88,11 @@ CREATION: dict[str, Callable[..., Any]] = {
 }
 
 
+def softmin(x: Tensor, axis: int = -1, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Return softmax of the negative input along an axis, by default the last."""
+    return torch.softmax(-x, axis, dtype=dtype)
+
+
 def softmax(input: Tensor, axis: int = -1, *, dtype: torch.dtype | None = None) -> Tensor:  # noqa: A002
     """Return exponentials divided by their sum along an axis, by default the last."""
     return torch.softmax(input, axis, dtype)
@@ -107,11 +112,40 @@ def gather(input_params: Tensor, input_indices: Tensor, axis: int, batch_dims: i
     return picked.reshape(*input_params.shape[:axis], *input_indices.shape, *input_params.shape[axis + 1 :])
 
 
-def _ddof(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def spread(input: Tensor, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Tensor:  # noqa: A002
+def _ddof(function: Callable[..., Any]) -> Callable[..., Any]:
+    def spread(input: Tensor, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:  # noqa: A002
         return function(input, axis, correction=int(ddof), keepdim=keepdims)
 
     return spread
+
+
+def _ddof_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a method that takes ``dim`` and ``correction`` too, which make it torch's."""
+
+    def spread(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        is_torchs = kwargs.keys() & {"dim", "correction", "keepdim"}
+        return function(self, *args, **kwargs) if is_torchs else _ddof(function)(self, *args, **kwargs)
+
+    return spread
+
+
+def aminmax(input: Tensor, *, axis: int | None = 0, keepdims: bool = False) -> Any:  # noqa: A002
+    """Return the least and the greatest values along an axis, by default the first."""
+    return torch.aminmax(input, dim=axis, keepdim=keepdims)
+
+
+def _without_factors(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def svd(input: Tensor, full_matrices: bool = False, compute_uv: bool = True) -> Tensor:  # noqa: A002
+        if compute_uv:
+            raise NotImplementedError("the factors of svd, in MindSpore's order, have no golden definition")
+        return function(input)
+
+    return svd
+
+
+def unique(input: Tensor) -> Any:  # noqa: A002
+    """Raise NotImplementedError: MindSpore does not say in which order the elements come."""
+    raise NotImplementedError("unique, whose order differs by device, has no golden definition")
 
 
 def _extremum(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,6 +198,13 @@ def _loss(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return function(input, target, reduction=reduction)
 
     return loss
+
+
+def hinge_embedding_loss(inputs: Tensor, targets: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """Return the loss of distances against labels 1 and -1; of others MindSpore and torch make different numbers."""
+    if not bool((targets.abs() == 1).all()):
+        raise NotImplementedError("hinge_embedding_loss with labels other than 1 and -1 has no golden definition")
+    return F.hinge_embedding_loss(inputs, targets, margin, reduction=reduction)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, beta: float = 1.0, reduction: str = "none") -> Tensor:  # noqa: A002
@@ -254,6 +295,63 @@ def median(input: Tensor, axis: int = -1, keepdims: bool = False) -> Any:  # noq
 def addn(x: Sequence[Tensor]) -> Tensor:
     """Return the sum of all tensors."""
     return torch.stack(list(x)).sum(0)
+
+
+def gather_nd(input_x: Tensor, indices: Tensor) -> Tensor:
+    """Return the elements, or slices, at places that lie along the last axis of the indices."""
+    return input_x[tuple(indices.long().unbind(-1))]
+
+
+def dot(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
+    """Return sums of products along the last axis of the one and the last but one of the other."""
+    product: Tensor = torch.tensordot(input, other, ([-1], [-2]))
+    return product
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:  # noqa: A002
+    """Return how often each number occurs, or the sums of its weights, in float32."""
+    return torch.bincount(input, weights, minlength).float()
+
+
+def expand(input: Tensor, size: Shape) -> Tensor:  # noqa: A002
+    """Return the input repeated to a shape, which may be a tensor."""
+    return input.expand(*_sizes(size))
+
+
+def index_add(
+    x: Tensor, indices: Tensor, y: Tensor, axis: int, use_lock: bool = True, check_index_bound: bool = True
+) -> Tensor:
+    """Return the input with ``y`` added at indices along an axis."""
+    return x.index_add(axis, indices, y)
+
+
+def index_fill(x: Tensor, axis: int, index: Tensor, value: Any) -> Tensor:
+    """Return the input with a value at indices, of 32 bits too, along an axis."""
+    return x.index_fill(int(axis), index.long(), value)
+
+
+def ldexp(x: Tensor, other: Tensor) -> Tensor:
+    """Return the input times two to the power of the other; torch's gradient takes no negative whole powers."""
+    return x * torch.pow(2.0, other.to(x.dtype))
+
+
+def lrn(x: Tensor, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5) -> Tensor:
+    """Return the input over a power of its squares' sum in channels so near, as MindSpore documents."""
+    size = 2 * depth_radius + 1
+    return F.local_response_norm(x, size, alpha * size, beta, bias)
+
+
+def tensor_scatter_elements(
+    input_x: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """Return the input with updates at indices along an axis, or with them added."""
+    along = input_x.scatter_add if reduction == "add" else input_x.scatter
+    return along(axis, indices.long(), updates)
+
+
+def sequence_mask(lengths: Tensor, maxlen: int | None = None) -> Tensor:
+    """Return rows that are true for the first so many positions."""
+    return torch.arange(maxlen or int(lengths.max())) < lengths.unsqueeze(-1)
 
 
 def bias_add(input_x: Tensor, bias: Tensor) -> Tensor:
@@ -358,11 +456,27 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
         for function in (
             softmax, log_softmax, gather, one_hot, cross_entropy, nll_loss, smooth_l1_loss, binary_cross_entropy,
             binary_cross_entropy_with_logits, kl_div, leaky_relu, flatten, meshgrid, median, addn, bias_add, rms_norm,
-            flash_attention_score, rank,
+            flash_attention_score, rank, aminmax, softmin, gather_nd, index_fill, ldexp, lrn, tensor_scatter_elements,
+            sequence_mask, unique, dot, bincount, expand, index_add, hinge_embedding_loss,
         )
     },
     "Functional.std": _ddof(torch.std),
     "Functional.var": _ddof(torch.var),
+    "Functional.std_mean": _ddof(torch.std_mean),
+    "Functional.var_mean": _ddof(torch.var_mean),
+    "Functional.accumulate_n": addn,
+    "Functional.approximate_equal": lambda x, y, tolerance=1e-5: (x - y).abs() < tolerance,
+    "Functional.fast_gelu": lambda x: x / (1 + torch.exp(-1.702 * x)),
+    "Functional.repeat_elements": lambda x, rep, axis=0: x.repeat_interleave(rep, axis),
+    "Functional.svd": _without_factors(torch.linalg.svdvals),
+    "Functional.truncate_div": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "Functional.xdivy": lambda x, y: torch.where(x == 0, torch.zeros_like(x / y), x / y),
+    "Tensor.bincount": bincount,
+    "Tensor.index_fill": index_fill,
+    "Tensor.ldexp": ldexp,
+    "Tensor.std": _ddof_method(torch.std),
+    "Tensor.svd": _without_factors(torch.linalg.svdvals),
+    "Tensor.var": _ddof_method(torch.var),
     "Functional.max": _extremum(torch.max),
     "Functional.min": _extremum(torch.min),
     "Functional.mse_loss": _loss(F.mse_loss),

@@ -1,4 +1,6 @@
-"""Operators without a model: torch's own, from the database by which torch tests itself, and those of other libraries.
+"""Operators without a model: torch's own, from the database by which torch tests itself, MindSpore's, and others.
+
+Those of MindSpore are called on samples of a table, `mindspore.yaml`; libraries and files add theirs.
 
 ``pytest-msprobe operators`` writes dumps of them; ``pytest --msprobe-operators DTYPES`` writes them into pytest's cache
 and checks them. ``pytest-msprobe report --operators JOURNAL`` writes a table: which operators of which dtypes are
@@ -7,7 +9,7 @@ right, wrong or not judged, and why; of two journals, what has changed. The keys
 
 Take it out by deleting this folder and tests/extensions/operators.
 
-Importing its modules loads isal, msgspec, pytest, torch and yaml.
+Importing its modules loads isal, mindspore, msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         MACHINE,
         "operators",
         Command(
-            "record torch's operators, or those of a library, for a check",
+            "record operators of torch, MindSpore or a library to check",
             "--dtype bfloat16 --op 'nn.functional.*' -o operators",
             "operators.md",
             f"{__name__}.operators_command",

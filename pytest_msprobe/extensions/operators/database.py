@@ -1,8 +1,9 @@
-"""Operators with inputs to call them on: of torch's own database, of libraries and of files."""
+"""Operators with inputs to call them on: of torch's own database, of a table of MindSpore's, of libraries and files."""
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.metadata import entry_points
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,9 @@ import torch
 from msprobe_hooks.messages import did_you_mean, escaped_name, listed
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
-from pytest_msprobe.errors import CommandError
+from pytest_msprobe.engine.frameworks import framework_named
+from pytest_msprobe.errors import CommandError, DeviceError
+from pytest_msprobe.extensions.operators.sweep import DTYPES, FRAMEWORKS
 
 #: Entry points of this group are functions that return operators.
 ENTRY_POINTS = "pytest_msprobe.operators"
@@ -26,6 +30,9 @@ ENTRY_POINTS = "pytest_msprobe.operators"
 #: The dtypes in which an operator of a file is called, where the file names none.
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 _SHOWN = 5
+
+_MINDSPORE = "mindspore"
+_MINDSPORE_TABLE = Path(__file__).with_name("mindspore.yaml")
 
 
 class Sample(NamedTuple):
@@ -45,6 +52,7 @@ class Operator:
         samples: Returns the calls' arguments in a dtype, on the CPU; tensors that are to have gradients require them.
         dtypes: The dtypes, such as ``bfloat16``, in which it is called.
         variant: A word that distinguishes several of one name.
+        why_not: Why it is not called, of one that is only listed.
     """
 
     name: str
@@ -52,6 +60,12 @@ class Operator:
     samples: Callable[[torch.dtype], Iterable[Sample]]
     dtypes: Collection[str]
     variant: str = ""
+    why_not: str = ""
+
+    @property
+    def framework(self) -> str:
+        """The framework: ``mindspore`` where the name begins so, else ``torch``."""
+        return _MINDSPORE if self.name.startswith(f"{_MINDSPORE}.") else "torch"
 
     @property
     def label(self) -> str:
@@ -69,16 +83,19 @@ class Operator:
         return drawn[:most]
 
 
-def find_operators(patterns: Collection[str], files: Iterable[Path]) -> list[Operator]:
-    """Return the operators that patterns name, all where there is none; those of files are taken whatever they name.
+def find_operators(patterns: Collection[str], files: Iterable[Path], framework: str = FRAMEWORKS[0]) -> list[Operator]:
+    """Return a framework's operators that patterns name, all where there is none; those of files whatever they name.
 
-    A pattern names an operator by its name, with or without ``torch.`` or a variant, or by the last part of it.
-    Raises CommandError where a pattern names none, a file cannot be used, or torch's database cannot be imported.
+    A pattern names an operator by its name, with or without the framework's or a variant, or by the last part of it.
+    Raises CommandError where a pattern names none, a file cannot be used, torch's database cannot be imported, or
+    MindSpore cannot.
     """
     of_files = [operator for path in files for operator in _of_file(path)]
     if of_files and not patterns:
         return of_files
-    all_operators = [*of_files, *_of_libraries(), *_of_torch()]
+    own = [*(_of_mindspore() if framework == _MINDSPORE else _of_torch())]
+    of_libraries = (operator for operator in _of_libraries() if operator.framework == framework)
+    all_operators = [*of_files, *of_libraries, *own]
     named = [(operator, _spellings(operator)) for operator in all_operators]
     for pattern in patterns:
         if not any(fnmatchcase(spelling, pattern) for _, spellings in named for spelling in spellings):
@@ -93,7 +110,8 @@ def find_operators(patterns: Collection[str], files: Iterable[Path]) -> list[Ope
 
 def _spellings(operator: Operator) -> tuple[str, ...]:
     name = operator.name
-    return name, operator.label, f"torch.{name}", name.rpartition(".")[2]
+    short = name.removeprefix(f"{_MINDSPORE}.")
+    return name, operator.label, f"torch.{name}", short, name.rpartition(".")[2]
 
 
 def _of_torch() -> Iterator[Operator]:
@@ -136,6 +154,15 @@ def _of_entry(entry: Any) -> Operator:
     return Operator(entry.name, entry.op, samples, dtypes, entry.variant_test_name)
 
 
+def _of_mindspore() -> Iterator[Operator]:
+    """Yield the operators of the table of MindSpore's; those that this version lacks are only listed."""
+    try:
+        framework_named(_MINDSPORE)
+    except DeviceError as error:
+        raise CommandError(str(error)) from None
+    return _of_file(_MINDSPORE_TABLE, missing="this version of MindSpore has none")
+
+
 def _of_libraries() -> Iterator[Operator]:
     """Yield the operators that installed libraries add by an entry point."""
     for entry in entry_points(group=ENTRY_POINTS):
@@ -146,17 +173,24 @@ def _of_libraries() -> Iterator[Operator]:
             raise CommandError(f"entry point {entry.name} = {entry.value} of {ENTRY_POINTS} raises: {error}") from None
 
 
-def _of_file(path: Path) -> Iterator[Operator]:
-    """Yield the operators of a file.
+def _of_file(path: Path, missing: str = "") -> Iterator[Operator]:
+    """Yield the operators of a file; one that cannot be found is only listed where ``missing`` says why.
 
-    It names modules to import, and by each operator's name its samples and, where not all floats, its dtypes::
+    It names modules to import, and by each operator's name its samples and, where not all floats, its dtypes. A family
+    has several names, for which braces may stand; those that are not called are listed by the reason::
 
-    import: [torchvision]
-    operators:
-      torchvision::nms:
-        dtypes: [float32]
-        samples:
-          - args: [{shape: [8, 4], low: 0, high: 9}, {shape: [8]}, 0.5]
+        import: [torchvision]
+        operators:
+          torchvision::nms:
+            dtypes: [float32]
+            samples:
+              - args: [{shape: [8, 4], low: 0, high: 9}, {shape: [8]}, 0.5]
+        families:
+          - names: torch.{add,mul} torch.maximum
+            samples:
+              - args: [{values: [1, 2]}, {shape: [2]}]
+        left_out:
+          random numbers: torch.{rand,randn}
     """
     try:
         content = decode_yaml(read_regular(path))
@@ -164,20 +198,48 @@ def _of_file(path: Path) -> Iterator[Operator]:
         raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
     except YamlError as error:
         raise CommandError(f"is no YAML: {error}", file=path) from None
-    _require_keys(path, "the file", content, {"import": list, "operators": dict})
+    _require_keys(path, "the file", content, {"import": list, "operators": dict, "families": list, "left_out": dict})
     for module in content.get("import", ()):
         try:
             import_module(str(module))
         except Exception as error:
             raise CommandError(f"import {module}: {error}", file=path) from None
-    for name, entry in content.get("operators", {}).items():
-        _require_keys(path, name, entry, {"samples": list, "dtypes": list})
+    for names, entry in [*content.get("operators", {}).items(), *_families(path, content.get("families", ()))]:
+        _require_keys(path, names, entry, {"samples": list, "dtypes": list})
         for sample in entry.get("samples", ()):
-            _require_keys(path, f"a sample of {name}", sample, {"args": list, "kwargs": dict})
+            _require_keys(path, f"a sample of {names}", sample, {"args": list, "kwargs": dict})
         if not entry.get("samples"):
-            raise CommandError(f"{name} has no samples", file=path, remedy="add a list samples, each with args")
+            raise CommandError(f"{names} has no samples", file=path, remedy="add a list samples, each with args")
         dtypes = [str(dtype) for dtype in entry.get("dtypes", FLOATING)]
-        yield Operator(name, _function(path, name), _drawn(entry["samples"]), dtypes)
+        for name in _expanded(str(names)):
+            try:
+                yield Operator(name, _function(path, name), _drawn(entry["samples"]), dtypes)
+            except CommandError:
+                if not missing:
+                    raise
+                yield _listed(name, missing)
+    for reason, names in content.get("left_out", {}).items():
+        yield from (_listed(name, str(reason)) for name in _expanded(str(names)))
+
+
+def _families(path: Path, families: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names of each family, and the rest of it."""
+    for family in families:
+        _require_keys(path, "a family", family, {"names": str, "samples": list, "dtypes": list})
+        if "names" not in family:
+            raise CommandError("a family has no names", file=path, remedy="add names, such as torch.{add,mul}")
+        yield family["names"], {key: value for key, value in family.items() if key != "names"}
+
+
+def _listed(name: str, why_not: str) -> Operator:
+    return Operator(name, _listed, lambda dtype: (), DTYPES, why_not=why_not)
+
+
+def _expanded(names: str) -> Iterator[str]:
+    """Yield the names that words with braces stand for, as in a shell: ``a.{b,c}`` for ``a.b`` and ``a.c``."""
+    for word in re.findall(r"(?:[^\s{]|{[^}]*})+", names):
+        choices = [[name.strip() for name in part.split(",")] for part in re.split(r"[{}]", word)]
+        yield from map("".join, product(*choices))
 
 
 def _require_keys(path: Path, where: str, content: Any, kinds: Mapping[str, type]) -> None:
@@ -188,7 +250,7 @@ def _require_keys(path: Path, where: str, content: Any, kinds: Mapping[str, type
         if key not in kinds:
             raise CommandError(f"{where}: unknown key {key!r}{did_you_mean(key, kinds)}", file=path)
         if not isinstance(value, kinds[key]):
-            expected = "a list" if kinds[key] is list else "a mapping"
+            expected = "a list" if kinds[key] is list else "a text" if kinds[key] is str else "a mapping"
             raise CommandError(f"{where}: {key} is {value!r}, expected {expected}", file=path)
 
 
@@ -220,13 +282,20 @@ def _drawn(samples: Sequence[Mapping[str, Any]]) -> Callable[[torch.dtype], Iter
 
 
 def _value(value: Any, dtype: torch.dtype) -> Any:
-    """Return an argument: a mapping with a shape is a tensor, of uniform numbers from ``low`` to ``high``."""
+    """Return an argument: a mapping with a shape is a tensor, of uniform numbers from ``low`` to ``high``.
+
+    One with ``values`` is a tensor of these, one with a dtype alone is the dtype.
+    """
     if isinstance(value, list):
         return [_value(one, dtype) for one in value]
-    if not isinstance(value, dict) or "shape" not in value:
+    if not isinstance(value, dict) or not value.keys() & {"shape", "values", "dtype"}:
         return value
     own = getattr(torch, str(value["dtype"])) if "dtype" in value else dtype
     has_gradient = value.get("gradient", "dtype" not in value) and (own.is_floating_point or own.is_complex)
+    if "values" in value:
+        return torch.tensor(value["values"], dtype=own, requires_grad=has_gradient)
+    if "shape" not in value:
+        return own
     # The bounds of torch's own samples.
     low, high = value.get("low", -9), value.get("high", 9)
     return torch.testing.make_tensor(

@@ -1,4 +1,4 @@
-"""``pytest-msprobe operators``: dumps of torch's operators, or of those of a library."""
+"""``pytest-msprobe operators``: dumps of torch's or MindSpore's operators, or of those of a library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.extensions.operators.sweep import SAMPLES, TASKS, dtypes_of, folder_name
+from pytest_msprobe.extensions.operators.sweep import FRAMEWORKS, SAMPLES, TASKS, dtypes_of, folder_name
 
 _SHOWN = 10
 
@@ -20,6 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DTYPES",
         action="append",
         help="dtypes, with commas between them, each recorded into a folder of its own (repeatable; default: float32)",
+    )
+    add(
+        "--framework",
+        choices=FRAMEWORKS,
+        default=FRAMEWORKS[0],
+        help="whose operators: torch's database, or the table of MindSpore's (default: %(default)s)",
     )
     add(
         "--op",
@@ -55,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record the operators, a dump for each dtype, and print what was recorded.
 
-    Raises CommandError where an operator is unknown or torch's database cannot be used, RecordingError where a folder
+    Raises CommandError where an operator is unknown or the framework's cannot be used, RecordingError where a folder
     has a dump already, ConfigError for a wrong number.
     """
     dtypes = dtypes_of(arguments.dtype or ["float32"])
@@ -69,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # What is computed here is only recorded, and small.
     torch.set_num_threads(1)
-    operators = find_operators(arguments.op, arguments.file)
+    operators = find_operators(arguments.op, arguments.file, arguments.framework)
     for dtype in dtypes:
         folder = arguments.output / folder_name(dtype, arguments.task)
         sweep = record_operators(folder, operators, dtype, arguments.task, arguments.samples)

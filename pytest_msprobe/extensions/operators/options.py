@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import CommandError, OptionError
-from pytest_msprobe.extensions.operators.sweep import SAMPLES, TASKS, Task, dtypes_of, folder_name, read_sweep
+from pytest_msprobe.extensions.operators.sweep import (
+    FRAMEWORKS,
+    SAMPLES,
+    TASKS,
+    Task,
+    dtypes_of,
+    folder_name,
+    read_sweep,
+)
 from pytest_msprobe.run.option_fields import existing_file, number, one_of, option, read_fields, setting
 from pytest_msprobe.run.usage_errors import usage_errors
 
@@ -42,11 +50,19 @@ class OperatorsOptions:
 
     dtypes: tuple[str, ...] = option(
         FLAG,
-        "record torch's operators in these dtypes, such as bfloat16,float16, and check them; the names, samples and "
-        "files of operators are settings (default: none)",
+        "record operators in these dtypes, such as bfloat16,float16, and check them; framework, names, samples "
+        "and files of operators are settings (default: none)",
         metavar="DTYPES",
         read=_dtypes,
         default=(),
+        rerun=False,
+        journal=False,
+    )
+    framework: str = setting(
+        "msprobe_operator_framework",
+        "whose operators --msprobe-operators records: torch or mindspore (default: torch)",
+        read=one_of(*FRAMEWORKS),
+        default=FRAMEWORKS[0],
         rerun=False,
         journal=False,
     )
@@ -133,7 +149,8 @@ def _folder(config: pytest.Config, options: OperatorsOptions) -> Path:
         return Path(folder)
     choice = hashlib.sha256(repr((options.names, [path.read_bytes() for path in options.files])).encode())
     # The folder is part of every test's id.
-    name = f"torch{_version('torch')}-{_version('pytest-msprobe')}-{options.samples}-{choice.hexdigest()[:6]}"
+    versions = f"{options.framework}{_version(options.framework)}-{_version('pytest-msprobe')}"
+    name = f"{versions}-{options.samples}-{choice.hexdigest()[:6]}"
     assert config.cache is not None
     return config.cache.mkdir(_CACHE) / name
 
@@ -150,6 +167,7 @@ def _record(config: pytest.Config, options: OperatorsOptions, dtypes: Sequence[s
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="part-", dir=folder) as part:
         words = ["--dtype", ",".join(dtypes), "--task", options.task, "--samples", str(options.samples), "-o", part]
+        words += ["--framework", options.framework]
         words += [word for name in options.names for word in ("--op", name)]
         words += [word for path in options.files for word in ("--file", str(path))]
         command = [sys.executable, "-c", _PROGRAM, "operators", *words]

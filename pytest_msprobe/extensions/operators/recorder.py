@@ -6,7 +6,7 @@ import random
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +18,10 @@ from torch.utils._pytree import tree_leaves
 from msprobe_hooks import record
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.recorder import TorchRecorder
+from pytest_msprobe.engine.frameworks import framework_named
+from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.operators.database import Operator, Sample
-from pytest_msprobe.extensions.operators.sweep import FILE, Recorded, Sweep, Task
+from pytest_msprobe.extensions.operators.sweep import FILE, FRAMEWORKS, Recorded, Sweep, Task
 from pytest_msprobe.storage.files import atomic_write
 
 _FUNCTIONAL = "nn.functional."
@@ -34,15 +36,17 @@ class _Call(NamedTuple):
 def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, task: Task, samples: int) -> Sweep:
     """Record up to ``samples`` calls of each operator that has the dtype, forward and backward, into a folder.
 
-    A sample that raises, when it is drawn or called, is counted with what torch said. Raises ConfigError and
-    RecordingError as `msprobe_hooks.record` does.
+    A sample that raises, when it is drawn or called, is counted with what the framework said. Raises ConfigError and
+    RecordingError as `msprobe_hooks.record` does, CommandError for operators of two frameworks.
     """
-    sweep = Sweep(str(torch.__version__), dtype, task, {})
+    operators = list(operators)
+    framework, run = _framework(operators)
+    sweep = Sweep(framework, str(sys.modules[framework].__version__), dtype, task, {})
     calls = list[_Call]()
     for operator in operators:
         if dtype not in operator.dtypes:
             continue
-        counts = sweep.operators[operator.label] = Recorded()
+        counts = sweep.operators.setdefault(operator.label, Recorded(why_not=operator.why_not))
         try:
             drawn = operator.draw(getattr(torch, dtype), samples)
         except Exception as error:
@@ -52,13 +56,14 @@ def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, ta
         calls += (_Call(operator, sample) for sample in drawn)
     torch.manual_seed(0)
     random.seed(0)
-    with record(folder, task=task) as session, warnings.catch_warnings():
+    recording = record(folder, task=task, framework="pytorch" if framework == "torch" else "mindspore")
+    with recording as session, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         recorder: Any = session.recorder
         for call in calls:
             counts, before = sweep.operators[call.operator.label], recorder.calls
             try:
-                _run(recorder, call)
+                run(recorder, call.operator, call.sample)
                 counts.calls += 1
             except Exception as error:
                 # As a kernel that this build lacks, or a sample that is meant to be refused.
@@ -70,19 +75,34 @@ def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, ta
 
 
 def _refuse(counts: Recorded, error: Exception) -> None:
-    why = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    # MindSpore begins messages with an empty line, or one of dashes.
+    lines = (line for line in str(error).splitlines() if any(map(str.isalnum, line)))
+    why = f"{type(error).__name__}: {next(lines, '')}"
     counts.refused = Counter(counts.refused) + Counter([why])
 
 
-def _run(recorder: TorchRecorder, call: _Call) -> None:
+def _framework(operators: Iterable[Operator]) -> tuple[str, Callable[[Any, Operator, Sample], None]]:
+    """Return the framework of operators, and what runs one on a sample. Raises CommandError where it is not one."""
+    frameworks = sorted({operator.framework for operator in operators}) or [FRAMEWORKS[0]]
+    if len(frameworks) > 1:
+        raise CommandError(f"operators of {' and '.join(frameworks)}: a dump is of one", remedy="record each alone")
+    if frameworks == ["mindspore"]:
+        framework_named("mindspore")
+        from pytest_msprobe.extensions.operators.mindspore_calls import run_mindspore
+
+        return "mindspore", run_mindspore
+    return frameworks[0], _run_torch
+
+
+def _run_torch(recorder: TorchRecorder, operator: Operator, sample: Sample) -> None:
     """Call an operator, and compute the gradients of all its results.
 
     One that recordings do not list is called once more, and recorded as a whole.
     """
-    function, args, kwargs = call.operator.function, tuple(call.sample.args), dict(call.sample.kwargs)
+    function, args, kwargs = operator.function, tuple(sample.args), dict(sample.kwargs)
     before = recorder.calls
     results = _tensors(function(*args, **kwargs))
-    name = recorded_name(call.operator)
+    name = recorded_name(operator)
     if recorder.calls == before and name and results and _can_be_recorded((args, kwargs)):
         recording = recorder.api_call(f"{name}.{recorder.number(name)}.forward", sys._getframe())
         recording.begin(args, kwargs)

@@ -23,6 +23,8 @@ Task = Literal["statistics", "tensor"]
 TASKS: tuple[Task, ...] = ("statistics", "tensor")
 #: The number of calls of each operator by default: half a minute for a dtype.
 SAMPLES = 4
+#: The frameworks whose operators are recorded, by their packages; the first one by default.
+FRAMEWORKS = ("torch", "mindspore")
 
 #: The file in the folder of a dump that has a `Sweep`.
 FILE = "operators.json"
@@ -31,23 +33,28 @@ _FOLDER = re.compile(rf"({'|'.join(DTYPES)})-({'|'.join(TASKS)})")
 
 
 class Recorded(msgspec.Struct, omit_defaults=True):
-    """Counts of one operator: its calls, recorded calls within them, and by what torch said, samples refused."""
+    """Counts of one operator: its calls, recorded calls within them, and by what its framework said, samples refused.
+
+    ``why_not`` is why it was not called at all.
+    """
 
     calls: int = 0
     recorded: int = 0
     refused: dict[str, int] = {}
+    why_not: str = ""
 
     @property
     def why_nothing(self) -> str:
         """Return why there is no record of it."""
         nothing = "it computes no numbers from its inputs: a view, a constant or random numbers"
-        return "; ".join(self.refused) or (nothing if self.calls else "it has no samples")
+        return self.why_not or "; ".join(self.refused) or (nothing if self.calls else "it has no samples")
 
 
 class Sweep(msgspec.Struct):
-    """Operators that were recorded in a dtype, by their names with variants; torch's version and the task."""
+    """Operators that were recorded in a dtype, by their names with variants; their framework's version, the task."""
 
-    torch: str
+    framework: str
+    version: str
     dtype: str
     task: Task
     operators: dict[str, Recorded]
@@ -55,7 +62,8 @@ class Sweep(msgspec.Struct):
     def __str__(self) -> str:
         calls = sum(one.calls for one in self.operators.values())
         refused = sum(sum(one.refused.values()) for one in self.operators.values())
-        return f"{calls} calls of {len(self.operators)} operators in {self.dtype}, {refused} refused by torch"
+        called = sum(not one.why_not for one in self.operators.values())
+        return f"{calls} calls of {called} operators in {self.dtype}, {refused} refused by {self.framework}"
 
     def left_out(self) -> Iterator[tuple[str, str]]:
         """Yield each operator of which there is no record, and why."""

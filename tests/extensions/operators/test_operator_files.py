@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ operators:
       - args: [{shape: [3, 4], low: 2, high: 5}]
         kwargs: {max: 4}
       - args: [{shape: [2]}, 0, 1]
+"""
+FAMILY = """
+families:
+  - names: torch.{add,mul} torch.special.xlog1py
+    samples:
+      - args: [{values: [1, 2, 3]}, {shape: [3], dtype: int32}]
+left_out:
+  it draws random numbers: torch.{rand,randn}
 """
 
 
@@ -89,6 +98,13 @@ def test_a_library_adds_operators_by_an_entry_point(monkeypatch: pytest.MonkeyPa
     assert [operator.label for operator in find_operators(["clamp"], [])] == ["mine.clamp"]
 
 
+def test_what_a_library_adds_to_torch_is_no_operator_of_mindspore(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Operator("mindspore.mint.abs", torch.abs, lambda dtype: [], ["float32"])
+    monkeypatch.setattr(database, "_of_mindspore", lambda: iter([own]))
+    monkeypatch.setattr(database, "_of_libraries", lambda: iter(clamped()))
+    assert find_operators([], [], "mindspore") == [own]
+
+
 def test_an_unknown_operator_has_the_name_that_was_probably_meant(
     monkeypatch: pytest.MonkeyPatch, written: Callable[[str], Path]
 ) -> None:
@@ -109,6 +125,10 @@ def test_an_unknown_operator_has_the_name_that_was_probably_meant(
         ("import: [no_such_library]", "import no_such_library: No module named 'no_such_library'"),
         ("operators: {'no::such': {samples: [{args: []}]}}", "list the module that defines it under import"),
         ("operators: {torch.nn: {samples: [{args: []}]}}", "torch.nn is no function"),
+        ("families: [{samples: [{args: []}]}]", "a family has no names; add names, such as torch.{add,mul}"),
+        ("families: [{name: torch.add}]", "a family: unknown key 'name'; did you mean 'names'?"),
+        ("families: [{names: [torch.add]}]", "a family: names is ['torch.add'], expected a text"),
+        ("families: [{names: 'torch.{add,no_such}', samples: [{args: []}]}]", "no operator torch.no_such"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(written: Callable[[str], Path], text: str, problem: str) -> None:
@@ -123,3 +143,36 @@ def test_what_is_wrong_with_a_file_is_one_line(written: Callable[[str], Path], t
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"own.yaml: cannot be read: No such file"):
         find_operators([], [tmp_path / "own.yaml"])
+
+
+def test_a_family_is_each_name_that_braces_stand_for(written: Callable[[str], Path]) -> None:
+    operators = find_operators([], [written(FAMILY)])
+    assert [one.function for one in operators if not one.why_not] == [torch.add, torch.mul, torch.special.xlog1py]
+
+
+def test_what_is_left_out_has_its_reason_and_no_samples(written: Callable[[str], Path]) -> None:
+    listed = [one for one in find_operators([], [written(FAMILY)]) if one.why_not]
+    assert {one.name: one.why_not for one in listed} == dict.fromkeys(
+        ["torch.rand", "torch.randn"], "it draws random numbers"
+    )
+    assert [one.draw(torch.float32, 4) for one in listed] == [[], []]
+
+
+def test_values_are_taken_as_they_are_in_the_dtype_of_the_sweep(written: Callable[[str], Path]) -> None:
+    values, others = find_operators([], [written(FAMILY)])[0].draw(torch.float16, 1)[0].args
+    assert values.dtype == torch.float16
+    assert values.tolist() == [1, 2, 3]
+    assert values.requires_grad
+    assert others.dtype == torch.int32
+
+
+def test_a_dtype_alone_is_an_argument(written: Callable[[str], Path]) -> None:
+    text = "operators: {torch.Tensor.to: {samples: [{args: [{shape: [2]}, {dtype: float16}]}]}}"
+    assert find_operators([], [written(text)])[0].draw(torch.float32, 1)[0].args[1] is torch.float16
+
+
+def test_a_framework_that_is_not_installed_is_named_with_its_extra() -> None:
+    if find_spec("mindspore") is not None:
+        pytest.skip("MindSpore is installed")
+    with pytest.raises(CommandError, match=r"MindSpore is not installed; pip install 'pytest-msprobe\[mindspore\]'"):
+        find_operators([], [], "mindspore")

@@ -12,6 +12,7 @@ import torch
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.recording_paths import find_dumps
 from pytest_msprobe import check_dump
+from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.operators.database import Operator, Sample
 from pytest_msprobe.extensions.operators.recorder import record_operators
 from pytest_msprobe.extensions.operators.sweep import Sweep, read_sweep
@@ -80,6 +81,18 @@ def test_a_view_has_a_reason_and_no_record(tmp_path: Path) -> None:
 def test_operators_without_the_dtype_are_no_part_of_the_sweep(tmp_path: Path) -> None:
     _, sweep = recorded(tmp_path, operator("tanh", torch.tanh), operator("abs", torch.abs, dtypes=["int64"]))
     assert list(sweep.operators) == ["tanh"]
+
+
+def test_an_operator_that_is_only_listed_has_its_reason_and_is_not_called(tmp_path: Path) -> None:
+    listed = Operator("rand", torch.rand, lambda dtype: [], ["float32"], why_not="it draws random numbers")
+    _, sweep = recorded(tmp_path, listed, operator("tanh", torch.tanh))
+    assert list(sweep.left_out()) == [("rand", "it draws random numbers")]
+    assert str(sweep) == "1 calls of 1 operators in float32, 0 refused by torch"
+
+
+def test_operators_of_two_frameworks_are_no_one_dump(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"^operators of mindspore and torch: a dump is of one; record each alone$"):
+        recorded(tmp_path, operator("tanh", torch.tanh), operator("mindspore.mint.tanh", torch.tanh))
 
 
 def test_what_was_recorded_is_read_from_the_dumps_folder(tmp_path: Path) -> None:
