@@ -188,5 +188,5 @@ def leave_out_hypothesis_summary(config: pytest.Config) -> None:
     # Tests of other processes may have used it: their reports say so.
     reporter = config.pluginmanager.getplugin("terminalreporter")
     reports = chain.from_iterable(reporter.stats.values()) if reporter else ()
-    if not any(name.startswith("_hypothesis") for report in reports for name in getattr(report, "__dict__", ())):
+    if not any(name.startswith("_hypothesis") for report in reports for name in vars(report)):
         config.pluginmanager.unregister(plugin)
