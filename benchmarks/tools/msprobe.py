@@ -31,7 +31,6 @@ class Peer:
     def __init__(self, environment: Path) -> None:
         self._python = environment / "bin" / "python"
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
 
     def judge(self, case: Case) -> Answer:
         """Return its answer. Raises RuntimeError with its last output where it has ended."""
@@ -49,6 +48,14 @@ class Peer:
             self._log.seek(0)
             raise RuntimeError(f"{self._python}: {self._log.read()[-2000:].decode(errors='replace')}") from None
 
+    def close(self) -> None:
+        """End the process, where one was started."""
+        if self._process is not None:
+            self._cases.close()
+            self._process.wait()
+            self._answers.close()
+            self._log.close()
+
     def _send(self, message: bytes) -> None:
         if self._process is None:
             self._start()
@@ -56,6 +63,7 @@ class Peer:
         self._cases.flush()
 
     def _start(self) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         of_child, cases = os.pipe()
         answers, to_parent = os.pipe()
         self._process = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import torch
@@ -18,8 +19,13 @@ _ANSWERS: dict[str, Answer] = {"fail": "wrong", "warn": "warning", "pass": "righ
 _SEVERITY: tuple[Answer, ...] = ("wrong", "warning", "right", "-")
 
 
+@functools.cache
+def _policy() -> Policy:
+    return Policy.load("default")
+
+
 def _config(case: Case) -> ReplayConfig:
-    return ReplayConfig(case.device(), Policy.load("default"), TorchFramework())
+    return ReplayConfig(case.device(), _policy(), TorchFramework())
 
 
 def _by_tensors(case: Case) -> Answer:
