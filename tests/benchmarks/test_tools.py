@@ -181,6 +181,7 @@ def test_a_run_goes_on_where_one_of_the_same_code_was_stopped(tmp_path: Path, mo
     with command.JOURNAL.open("a") as journal:
         journal.write(json.dumps([7, judged("found", "wrong", "wrong")]) + "\n[8, [")
     assert [Judged(*each).name for each in command.begin(header).values()] == ["found"]
+    assert command.JOURNAL.read_text().count("\n") == len(command.JOURNAL.read_text().splitlines()) == 2
     assert command.begin({**header, "code": "b"}) == {}
 
 
