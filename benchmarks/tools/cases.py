@@ -124,7 +124,13 @@ class Case:
 def results_of(run: Run, gradients: Gradients) -> Results:
     """Return copies of what a run returned and overwrote, and its gradients."""
     outputs = [tensor.detach().clone() for _, tensor in tensors_with_paths([run.output])]
-    return Results(outputs, {path: each.detach().clone() for path, each in run.arguments.items()}, gradients)
+    arguments = {path: each.detach().clone() for path, each in run.arguments.items()}
+    return Results(outputs, arguments, {path: _copy(each) for path, each in gradients.items()})
+
+
+def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a copy in memory: there is none of a gradient that autograd knows to be zero."""
+    return None if gradient is None else gradient.detach().clone()
 
 
 _Tensor = TypeVar("_Tensor", torch.Tensor, "torch.Tensor | None")
@@ -177,11 +183,13 @@ class Cases:
         try:
             run = trial.target
             result = results_of(run, {})
-            gradients = trial.target_gradients if recorded.call.backward and trial.differentiates else {}
+            if recorded.call.backward is not None and trial.differentiates:
+                gradients = {path: _copy(gradient) for path, gradient in trial.target_gradients.items()}
+                result = result._replace(gradients=gradients)
         except (Skip, TargetError):
             # What the CPU refuses, or a device does not survive, leaves no result to judge.
             return None
-        return Case(recorded, planted, again, trial, result._replace(gradients=gradients))
+        return Case(recorded, planted, again, trial, result)
 
 
 def _device(variant: Variant | None, memory: dict[Any, Any]) -> VariantDevice:

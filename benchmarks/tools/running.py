@@ -46,8 +46,12 @@ def run(units: Sequence[int], own: Sequence[str], jobs: int) -> Iterator[tuple[i
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=start, initargs=(own,)) as pool:
         waiting = {pool.submit(judge, unit): unit for unit in units}
-        for future in as_completed(waiting):
-            yield waiting.pop(future), future.result()
+        try:
+            for future in as_completed(waiting):
+                yield waiting.pop(future), future.result()
+        finally:
+            # Where one raises, or the caller stops, the others are not waited for.
+            pool.shutdown(cancel_futures=True)
 
 
 _TOOLS: list[Tool] = []
