@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.tools.cases import Planted
@@ -105,18 +106,18 @@ def element_of_a_gradient_lost(launch: Launch) -> Any:
 _IN_OPERATORS = (one_wrong_element, one_wrong_tile, lost_sign, gradient_doubled, element_of_a_gradient_lost)
 
 
-def faults_of(api: str, dtype: str) -> Iterator[Planted]:
-    """Yield the faults that each of torch's operators can have."""
+def faults_of(name: str, dtype: str) -> Iterator[Planted]:
+    """Yield the faults that an operator of torch, by its plain name, can have."""
     for each in _IN_OPERATORS:
-        own = Variant(each.name, each.meaning, frozenset({api}), each.kernel, each.backward)
-        yield Planted(f"operators: {each.name}", f"{each.name} in {api} {dtype}", own, is_faulty=True)
+        own = Variant(each.name, each.meaning, frozenset({name}), each.kernel, each.backward)
+        yield Planted(f"operators: {each.name}", f"{each.name} in {name} {dtype}", own, is_faulty=True)
 
 
 class _Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Kernels replaced by what torch's compiler makes of them, where it decomposes them."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        decomposition = torch._decomp.decomposition_table.get(func)
+        decomposition = decomposition_table.get(func)
         if decomposition is not None and not func._schema.is_mutable and not _draws(func):
             with contextlib.suppress(NotImplementedError):
                 result = decomposition(*args, **(kwargs or {}))

@@ -15,6 +15,7 @@ from benchmarks.tools import calls, msprobe, ours, planted, tolerances
 from benchmarks.tools.cases import Cases, Planted
 from benchmarks.tools.judged import Judged
 from benchmarks.tools.tool import Tool
+from tests.corpus.fault import plain_name
 
 
 def measured_tools(own: Sequence[str]) -> list[Tool]:
@@ -36,8 +37,8 @@ def everything() -> list[tuple[Cases, Planted]]:
         pairs += [(cases, device) for device in planted.right_devices_of_operators(dtype)]
     pairs += [(corpus, fault) for fault in planted.faults()]
     for dtype, cases in operators.items():
-        apis = dict.fromkeys(recorded.call.name.api for recorded in cases.calls)
-        pairs += [(cases, fault) for api in apis for fault in planted.faults_of(api, dtype)]
+        names = dict.fromkeys(plain_name(recorded.call.name.api) for recorded in cases.calls)
+        pairs += [(cases, fault) for name in names for fault in planted.faults_of(name, dtype)]
     return pairs
 
 

@@ -123,6 +123,22 @@ def test_an_error_that_torch_tolerates_of_an_operator_is_right_by_its_op_info(tm
     assert [OP_INFO.judge(case), ASSERT_CLOSE.judge(case)] == ["right", "wrong"]
 
 
+def test_an_operator_of_a_namespace_has_faults_too(tmp_path: Path) -> None:
+    fault = next(planted.faults_of("det", "float32"))
+    (case,) = cases_of(lambda: torch.linalg.det(torch.randn(3, 3)), tmp_path, fault.variant)
+    assert (case.name, ASSERT_CLOSE.judge(case)) == ("Torch.linalg.det.0", "wrong")
+
+
+def test_a_gradient_that_autograd_knows_to_be_zero_can_be_sent_elsewhere(tmp_path: Path) -> None:
+    def sign() -> None:
+        torch.sgn(torch.randn(4, requires_grad=True)).backward(torch.ones(4))
+
+    (case,) = cases_of(sign, tmp_path, None, is_faulty=False)
+    (gradient,) = case.result.gradients.values()
+    assert gradient is not None
+    assert not gradient._is_zerotensor()
+
+
 def test_results_that_are_equal_bit_for_bit_make_no_case(tmp_path: Path) -> None:
     assert cases_of(gelu, tmp_path, variant("gelu")(lambda launch: launch.run())) == []
 
