@@ -60,7 +60,7 @@ def main() -> None:
     quote_ours(judged)
     if options.output is not None:
         before, _, rest = options.output.read_text(encoding="utf-8").partition(MARK)
-        options.output.write_text(f"{before}{MARK}\n{text}\n{MARK}{rest.partition(MARK)[2]}", encoding="utf-8")
+        options.output.write_text(f"{before}{MARK}\n{text}\n\n{MARK}{rest.partition(MARK)[2]}", encoding="utf-8")
 
 
 def quote_ours(judged: Sequence[Judged]) -> None:
