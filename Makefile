@@ -42,7 +42,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 # each start, which takes longer than their import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: compiled demo test test-slow test-sample nightly test-fast-path-off test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench million instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
+.PHONY: compiled demo test test-slow test-sample nightly test-fast-path-off test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench bench-tools million instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
 
 # What tests start writes no bytecode, and would compile each module that it imports at each start. What is compiled here
 # is as old as its source, or else not used.
@@ -144,6 +144,11 @@ operators: $(VENV)/installed
 
 bench: compiled $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
+
+# How many planted faults each tool finds, and how often it accuses a right device: the tables of docs/verdict-quality.md.
+# It goes on where it was stopped. msprobe takes part where .peer and .peer26 are (benchmarks/README.md).
+bench-tools: compiled $(VENV)/installed
+	$(BIN)/python -m benchmarks.tools -o docs/verdict-quality.md
 
 # A healthy machine must give no alarm, however often it is asked: about half a day. It goes on where it was stopped.
 # HEALTHY names further folders of dumps.

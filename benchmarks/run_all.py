@@ -115,6 +115,7 @@ BENCHMARKS = (
     Benchmark("A remote device", "many-machines.md", "remote.py", "--rounds 2 --bytes 4096", (command("sshd"),)),
     Benchmark("Many workers", "many-machines.md", "scaling.py", "--workers 1 2 --records 50 --seconds 0.05"),
     Benchmark("Faults and correct devices", "verdict-quality.md", "verdict_quality.py", "--per-api 1"),
+    Benchmark("Other tools", "verdict-quality.md", "tools", "--every 200"),
     Benchmark("Rare faults", "verdict-quality.md", "rare_faults.py", "--seeds 1 --dtypes bfloat16"),
     Benchmark("Healthy cases", "verdict-quality.md", "healthy_cases.py", "--per-api 1"),
     Benchmark("Healthy random numbers", "verdict-quality.md", "random_draws.py", "--draws 100"),
