@@ -123,7 +123,7 @@ class NormalProperty(PassesNoGradient):
         standard = distributions.normal(0.0, 1.0)
         verdicts = against(z, standard, eps=eps, spread=offsets)
         if not verdicts or verdicts[0].outcome != "fail":
-            verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
+            verdicts += normal_moments(z, eps, float(offsets.max()) if offsets.numel() else 0.0)
             # Where all have one mean and std, what repeats are the values themselves.
             if self.mean.numel() > 1 or self.std.numel() > 1:
                 verdicts += [verdict for drawn in self.choices(output) for verdict in judged(drawn)]

@@ -17,9 +17,9 @@ _KEY = "PrivateUse1"
 #: What torch_npu does itself with memory alone, or with its own process.
 _OF_TORCH_NPU = frozenset(
     """
-    empty.memory_format empty_strided as_strided resize_ resize_as_ set_ set_.source_Storage set_.source_Tensor
-    set_.source_Storage_storage_offset view _reshape_alias record_stream is_pinned _pin_memory npu_change_data_ptr
-    get_storage_size set_op_timeout_ms super_kernel_scope_begin super_kernel_scope_end
+    empty.memory_format empty_strided as_strided as_strided_ resize_ resize_as_ set_ set_.source_Storage
+    set_.source_Tensor set_.source_Storage_storage_offset view _reshape_alias record_stream is_pinned _pin_memory
+    npu_change_data_ptr get_storage_size set_op_timeout_ms super_kernel_scope_begin super_kernel_scope_end
     """.split()
 )
 _COMPUTED = products.COMPUTED | recurrent.COMPUTED
