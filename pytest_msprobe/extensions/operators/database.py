@@ -29,10 +29,15 @@ _SHOWN = 5
 
 
 class Sample(NamedTuple):
-    """The arguments of one call."""
+    """The arguments of one call, and the dtypes of the tensors that it returns where the function's own may differ."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any] = {}
+    results: Sequence[torch.dtype] = ()
+
+
+class NoSampleError(LookupError):
+    """Raised where an operator has no samples in a dtype; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,10 @@ class Operator:
         samples: Returns the calls' arguments in a dtype, on the CPU; tensors that are to have gradients require them.
         dtypes: The dtypes, such as ``bfloat16``, in which it is called.
         variant: A word that distinguishes several of one name.
+        recorded: The name under which a call is recorded as a whole, such as ``NPU.npu_swiglu``; empty where it is that
+            of the function, or of those that it calls.
+        library: A word without which no pattern chooses the operator, for one of a library that is not installed;
+            without patterns it is not recorded. Empty for all others.
     """
 
     name: str
@@ -52,6 +61,8 @@ class Operator:
     samples: Callable[[torch.dtype], Iterable[Sample]]
     dtypes: Collection[str]
     variant: str = ""
+    recorded: str = ""
+    library: str = ""
 
     @property
     def label(self) -> str:
@@ -79,16 +90,17 @@ def find_operators(patterns: Collection[str], files: Iterable[Path]) -> list[Ope
     if of_files and not patterns:
         return of_files
     all_operators = [*of_files, *_of_libraries(), *_of_torch()]
-    named = [(operator, _spellings(operator)) for operator in all_operators]
+    if not patterns:
+        return [operator for operator in all_operators if not operator.library]
     for pattern in patterns:
-        if not any(fnmatchcase(spelling, pattern) for _, spellings in named for spelling in spellings):
-            hint = did_you_mean(pattern, dict.fromkeys(name for _, spellings in named for name in spellings))
+        if not any(_is_named(operator, pattern) for operator in all_operators):
+            hint = did_you_mean(pattern, dict.fromkeys(name for each in all_operators for name in _spellings(each)))
             raise CommandError(f"no operator {escaped_name(pattern)!r}{hint}")
-    return [
-        operator
-        for operator, spellings in named
-        if not patterns or any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
-    ]
+    return [each for each in all_operators if any(_is_named(each, pattern) for pattern in patterns)]
+
+
+def _is_named(operator: Operator, pattern: str) -> bool:
+    return operator.library in pattern and any(fnmatchcase(name, pattern) for name in _spellings(operator))
 
 
 def _spellings(operator: Operator) -> tuple[str, ...]:
