@@ -48,7 +48,7 @@ class Arguments(msgspec.Struct, omit_defaults=True):
 
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    #: The dtypes of the tensors that a card returns: definitions compute in any.
+    #: The dtypes of what a card returns, empty for what is no tensor: definitions compute in any.
     results: list[str] = []
     #: Whether it holds in its own dtype alone, where others hold in both 16-bit ones.
     fixed: bool = False
@@ -139,7 +139,7 @@ def _drawn(api: str, samples: Sequence[Arguments], dtype: torch.dtype) -> Iterab
         raise NoSampleError(f"its samples are in {' and '.join(dict.fromkeys(each.dtype for each in samples))}")
     for number, each in enumerate(fitting):
         sample = _sample(f"{api}.{number}.forward", each.record(name))
-        yield sample._replace(results=[getattr(torch, each.swept(result, name)) for result in each.results])
+        yield sample._replace(results=[getattr(torch, each.swept(one, name)) if one else None for one in each.results])
 
 
 def _sample(name: str, record: dict[str, Any]) -> Sample:

@@ -29,11 +29,11 @@ _SHOWN = 5
 
 
 class Sample(NamedTuple):
-    """The arguments of one call, and the dtypes of the tensors that it returns where the function's own may differ."""
+    """The arguments of one call, and the dtypes of what it returns where the function's may differ, None: no tensor."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any] = {}
-    results: Sequence[torch.dtype] = ()
+    results: Sequence[torch.dtype | None] = ()
 
 
 class NoSampleError(LookupError):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map
 
 from msprobe_hooks import record
 from msprobe_hooks.torch import api_lists
@@ -97,14 +97,19 @@ def _run(recorder: TorchRecorder, call: _Call) -> None:
         torch.autograd.backward(results, [torch.randn_like(tensor) for tensor in results])
 
 
-def _returning(function: Callable[..., Any], dtypes: Sequence[torch.dtype]) -> Callable[..., Any]:
-    """Return a function whose results have these dtypes, in their order; those of others stay."""
+def _returning(function: Callable[..., Any], dtypes: Sequence[torch.dtype | None]) -> Callable[..., Any]:
+    """Return a function whose results have these dtypes, in their order."""
     if not dtypes:
         return function
 
     def returning(*args: Any, **kwargs: Any) -> Any:
         left = iter(dtypes)
-        return tree_map_only(torch.Tensor, lambda one: one.to(next(left, one.dtype)), function(*args, **kwargs))
+
+        def cast(leaf: Any) -> Any:
+            dtype = next(left, None)
+            return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and dtype is not None else leaf
+
+        return tree_map(cast, function(*args, **kwargs))
 
     return returning
 

@@ -61,7 +61,7 @@ def _in_dtype(call: Call, former: torch.dtype, dtype: torch.dtype) -> Call:
 
 
 def _dtypes(results: Any) -> list[str]:
-    return [_name(leaf.dtype) for leaf in tree_leaves(results) if isinstance(leaf, Tensor)]
+    return [_name(leaf.dtype) if isinstance(leaf, Tensor) else "" for leaf in tree_leaves(results)]
 
 
 def text_of(samples: Mapping[str, Sequence[Arguments]]) -> str:
