@@ -273,5 +273,7 @@ def test_whole_numbers_that_torch_wants_on_the_cpu_stay_there(
     def note(*args: Any, **kwargs: Any) -> None:
         seen.extend(leaf.device.type for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
 
-    run_forward(note, Arguments(args, kwargs, frozenset()), elsewhere, operation=operation, record="r", differentiate=False)
+    run_forward(
+        note, Arguments(args, kwargs, frozenset()), elsewhere, operation=operation, record="r", differentiate=False
+    )
     assert " ".join(seen) == places
