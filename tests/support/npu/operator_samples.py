@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from pytest_msprobe.extensions.npu_operators.operator_samples import FILE, HALVES, OF_SAVED, Arguments
 from pytest_msprobe.extensions.npu_operators.operator_table import DEFINED
-from pytest_msprobe.extensions.npu_operators.samples import FILE, HALVES, OF_SAVED, Arguments
 from tests.support.cann.example_call import Call
 from tests.support.cann.examples import all_examples
 

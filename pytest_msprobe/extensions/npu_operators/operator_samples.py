@@ -6,7 +6,6 @@ Importing it loads torch.
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ import torch
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import forward_record
+from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import build_arguments
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
@@ -77,7 +77,9 @@ class Arguments(msgspec.Struct, omit_defaults=True):
                 return None if value is None else {"type": type(value).__name__, "value": value}
             match = _TENSOR.fullmatch(value)
             assert match is not None, value
-            ends = {key: json.loads(match[end]) for key, end in (("Min", "low"), ("Max", "high")) if match[end]}
+            ends = {
+                key: decode_json(match[end].encode()) for key, end in (("Min", "low"), ("Max", "high")) if match[end]
+            }
             return {
                 "type": "torch.Tensor",
                 "dtype": f"torch.{self.swept(match['dtype'], dtype)}",
@@ -97,7 +99,7 @@ def operators() -> Iterator[Operator]:
     ``npu``, choose them: what a check on another device computes are the golden definitions again.
     """
     library = "" if find_spec(_LIBRARY) else "npu"
-    samples = msgspec.json.decode(FILE.read_bytes(), type=dict[str, list[Arguments]])
+    samples = decode_json(FILE.read_bytes(), dict[str, list[Arguments]])
     for api in sorted(api for apis in DEFINED.values() for api in apis):
         known = samples.get(api, ())
         drawn = functools.partial(_drawn, api, known) if known else functools.partial(_none, _why_none(api))
