@@ -196,8 +196,8 @@ def device_type(row: Mapping[str, Any], where: str) -> str | None:
         if find_spec(f"torch_{name}"):
             return name
     types = (*_ACCELERATORS, torch._C._get_privateuse1_backend_name())
-    known = dict.fromkeys((*_DEVICES, *(each for each in types if hasattr(torch, each))))
-    problem = f"{where}: device: {shown(name)}; known: {', '.join(known)}"
+    present = dict.fromkeys((*_DEVICES, *(kind for kind in types if hasattr(torch, kind))))
+    problem = f"{where}: device: {shown(name)}; known: {', '.join(present)}"
     raise ValueError(f"{problem}, and the types whose package torch_<type> is installed")
 
 

@@ -1,4 +1,4 @@
-"""Golden definitions of torch_npu's operators, with what is known of each; their samples are for ``operators``.
+"""Golden definitions of torch_npu's operators, and samples of them. Needs the extension operators.
 
 Records of ``NPU.*``, ``Aten.npu_*`` and ATB operators are judged by them; without this extension they are skipped:
 "no golden definition". It adds no command, no option and writes no file.

@@ -1,4 +1,4 @@
-"""Samples of the operators, which recordings without a model are made of: each is drawn as the inputs of a dump are.
+"""Samples of the operators, which recordings without a model are made of: sample is drawn as the inputs of a dump are.
 
 Importing it loads torch.
 """
@@ -26,7 +26,7 @@ from pytest_msprobe.extensions.npu_operators.left_out import left_out
 from pytest_msprobe.extensions.npu_operators.operator_table import DEFINED
 from pytest_msprobe.extensions.operators.database import NoSampleError, Operator, Sample
 
-#: Samples by API, a line each, written by ``python -m tests.support.npu.operator_samples``.
+#: Samples by API, a line sample, written by ``python -m tests.support.npu.operator_samples``.
 FILE = Path(__file__).with_name("samples.json")
 
 #: Operators whose definitions agree only on what a forward saved: one computes anew what another takes from it.
@@ -58,6 +58,11 @@ class Arguments(msgspec.Struct, omit_defaults=True):
         """The dtype that a sweep may have in its place: that of the first tensor of 16-bit floats, else float32."""
         named = (match["dtype"] for match in _TENSOR.finditer(str([self.args, self.kwargs])))
         return next((dtype for dtype in named if dtype in HALVES), "float32")
+
+    @property
+    def dtypes(self) -> Sequence[str]:
+        """The dtypes of sweeps that have it."""
+        return HALVES if self.dtype in HALVES and not self.fixed else (self.dtype,)
 
     def swept(self, name: str, dtype: str) -> str:
         """Return a dtype of the sample as it is in a sweep."""
@@ -101,8 +106,8 @@ def operators() -> Iterator[Operator]:
     library = "" if find_spec(_LIBRARY) else "npu"
     samples = decode_json(FILE.read_bytes(), dict[str, list[Arguments]])
     for api in sorted(api for apis in DEFINED.values() for api in apis):
-        known = samples.get(api, ())
-        drawn = functools.partial(_drawn, api, known) if known else functools.partial(_none, _why_none(api))
+        in_file = samples.get(api, ())
+        drawn = functools.partial(_drawn, api, in_file) if in_file else functools.partial(_none, _why_none(api))
         yield _operator(api, drawn, library)
     for name, reason in left_out():
         yield _operator(f"NPU.{name}", functools.partial(_none, reason), library)
@@ -136,12 +141,13 @@ _references = functools.cache(ReferenceRegistry)
 def _drawn(api: str, samples: Sequence[Arguments], dtype: torch.dtype) -> Iterable[Sample]:
     """Return the samples in a dtype, of which 16-bit ones stand for each other. Raises NoSampleError without any."""
     name = str(dtype).removeprefix("torch.")
-    fitting = [each for each in samples if name in ([each.dtype] if each.fixed or each.dtype not in HALVES else HALVES)]
+    fitting = [sample for sample in samples if name in sample.dtypes]
     if not fitting:
-        raise NoSampleError(f"its samples are in {' and '.join(dict.fromkeys(each.dtype for each in samples))}")
-    for number, each in enumerate(fitting):
-        sample = _sample(f"{api}.{number}.forward", each.record(name))
-        yield sample._replace(results=[getattr(torch, each.swept(one, name)) if one else None for one in each.results])
+        raise NoSampleError(f"its samples are in {' and '.join(dict.fromkeys(sample.dtype for sample in samples))}")
+    for number, sample in enumerate(fitting):
+        call = _sample(f"{api}.{number}.forward", sample.record(name))
+        dtypes = (sample.swept(one, name) for one in sample.results)
+        yield call._replace(results=[getattr(torch, one) if one else None for one in dtypes])
 
 
 def _sample(name: str, record: dict[str, Any]) -> Sample:

@@ -94,9 +94,9 @@ def find_operators(patterns: Collection[str], files: Iterable[Path]) -> list[Ope
         return [operator for operator in all_operators if not operator.library]
     for pattern in patterns:
         if not any(_is_named(operator, pattern) for operator in all_operators):
-            hint = did_you_mean(pattern, dict.fromkeys(name for each in all_operators for name in _spellings(each)))
+            hint = did_you_mean(pattern, dict.fromkeys(name for one in all_operators for name in _spellings(one)))
             raise CommandError(f"no operator {escaped_name(pattern)!r}{hint}")
-    return [each for each in all_operators if any(_is_named(each, pattern) for pattern in patterns)]
+    return [one for one in all_operators if any(_is_named(one, pattern) for pattern in patterns)]
 
 
 def _is_named(operator: Operator, pattern: str) -> bool:
