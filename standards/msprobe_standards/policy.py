@@ -34,12 +34,6 @@ from msprobe_standards.validation import hint, shown
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
 
-_FAMILIES = ("bool", "int", "float", "complex", "float8")
-_FRAMEWORKS = ("pytorch", "mindspore")
-_DEVICES = ("npu", "cuda", "cpu")
-_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-#: Modes in which a device computes with fewer bits than its dtypes have.
-MATH_MODES = ("tf32", "hf32", "bf16", "fp16_reduction", "bf16_reduction", "fp16_accumulation")
 _POLICY_KEYS = (
     "name",
     "description",
@@ -52,22 +46,6 @@ _POLICY_KEYS = (
     "rules",
     "nondeterministic",
     "screening",
-)
-_NONDETERMINISTIC_KEYS = ("apis", "backward", "framework", "device")
-_SCREENING_KEYS = ("apis", "above")
-_RULE_KEYS = (
-    "standard",
-    "limits",
-    "apis",
-    "output",
-    "input",
-    "backward",
-    "scalars",
-    "recorded_baseline",
-    "framework",
-    "device",
-    "math_mode",
-    "level",
 )
 
 
@@ -155,7 +133,7 @@ class Policy:
                 computes.
             recorded_baseline: Whether the baseline is another device's recorded result, for which msprobe has rules
                 of its own.
-            device: What computes the target: "cpu", "cuda" or "npu"; None where it is not known.
+            device: The type of what computes the target: "cpu", "cuda", "npu"; None where it is not known.
             math_modes: Those of MATH_MODES that the call was computed in: with any, only the rules that ask for one of
                 them are looked at, without, only the others.
 

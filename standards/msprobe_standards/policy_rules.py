@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,22 +22,12 @@ if TYPE_CHECKING:
 
 _FAMILIES = ("bool", "int", "float", "complex", "float8")
 _FRAMEWORKS = ("pytorch", "mindspore")
+# Those of any machine; where torch has others, a rule may be for them.
 _DEVICES = ("npu", "cuda", "cpu")
+_ACCELERATORS = ("xpu", "mps", "hpu", "mtia", "xla", "maia")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 #: Modes in which a device computes with fewer bits than its dtypes have.
 MATH_MODES = ("tf32", "hf32", "bf16", "fp16_reduction", "bf16_reduction", "fp16_accumulation")
-_POLICY_KEYS = (
-    "name",
-    "description",
-    "names",
-    "excused_by_baseline",
-    "excused_by_sensitivity",
-    "failures_in_float64",
-    "levels",
-    "rules",
-    "nondeterministic",
-    "screening",
-)
 _NONDETERMINISTIC_KEYS = ("apis", "backward", "framework", "device")
 _SCREENING_KEYS = ("apis", "above")
 _RULE_KEYS = (
@@ -131,7 +123,7 @@ def parse_rule(
         flag(key="scalars"),
         flag(key="recorded_baseline"),
         optional(row, where, "framework", _FRAMEWORKS),
-        optional(row, where, "device", _DEVICES),
+        device_type(row, where),
         strings(row, where, "math_mode", MATH_MODES),
         optional(row, where, "level", tuple(levels)),
     )
@@ -167,7 +159,7 @@ def parse_nondeterministic(row: Mapping[str, Any], where: str) -> Nondeterminist
         frozenset(names_in(row["apis"], f"{where}: apis")),
         optional(row, where, "backward", (True, False)),
         optional(row, where, "framework", _FRAMEWORKS),
-        optional(row, where, "device", _DEVICES),
+        device_type(row, where),
     )
 
 
@@ -188,6 +180,25 @@ def one_of(value: Any, allowed: Sequence[object], where: str) -> Any:
 def optional(row: Mapping[str, Any], where: str, key: str, allowed: Sequence[object]) -> Any:
     """Return a key's value that is one of those allowed, None where the row lacks the key."""
     return one_of(row[key], allowed, f"{where}: {key}") if key in row else None
+
+
+def device_type(row: Mapping[str, Any], where: str) -> str | None:
+    """Return the device type of a row, None where it has none: one of torch's, or of a backend that is installed.
+
+    Raises ValueError that lists those of this torch for another one, and for ``meta``, whose tensors have no values.
+    """
+    name = row.get("device")
+    if "device" not in row or name in _DEVICES:
+        return name
+    if isinstance(name, str) and name.isidentifier() and name != "meta":
+        with suppress(RuntimeError):
+            return torch.device(name).type
+        if find_spec(f"torch_{name}"):
+            return name
+    types = (*_ACCELERATORS, torch._C._get_privateuse1_backend_name())
+    present = dict.fromkeys((*_DEVICES, *(kind for kind in types if hasattr(torch, kind))))
+    problem = f"{where}: device: {shown(name)}; known: {', '.join(present)}"
+    raise ValueError(f"{problem}, and the types whose package torch_<type> is installed")
 
 
 def strings(

@@ -177,6 +177,13 @@ def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
             "{nondeterministic: [{apis: [add], device: gpu}], rules: [{standard: ulp}]}",
             r"nondeterministic\[0\]: device: 'gpu'; known: npu, cuda, cpu",
         ),
+        ("rules: [{standard: ulp, device: meta}]", r"rules\[0\]: device: 'meta'; known: npu, cuda, cpu"),
+        (
+            "rules: [{standard: ulp, device: mlu}]",
+            r"rules\[0\]: device: 'mlu'; known: .*, and the types whose package torch_<type> is installed",
+        ),
+        ("rules: [{standard: ulp, device: 'xpu:0'}]", r"rules\[0\]: device: 'xpu:0'; known: npu, cuda, cpu"),
+        ("rules: [{standard: ulp, device: [npu]}]", r"rules\[0\]: device: \['npu'\]; known: npu, cuda, cpu"),
         ("{screening: linear, rules: [{standard: ulp}]}", "screening: 'linear' is not a list of mappings"),
         (
             "{screening: [{apis: [linear]}], rules: [{standard: ulp}]}",
@@ -250,6 +257,23 @@ def test_a_policy_demands_float32_sums_by_a_word_of_two(tmp_path: Path) -> None:
     path.write_text("accumulation: bfloat16\nrules:\n  - {standard: benchmark}\n")
     with pytest.raises(ValueError, match=r"mine\.yaml: accumulation: 'bfloat16'.*float32"):
         Policy.load(path)
+
+
+@pytest.mark.parametrize("device", ["xpu", "mps", "hpu", "toy"])
+def test_a_rule_and_what_is_nondeterministic_may_be_of_any_device_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    (tmp_path / "torch_toy.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        f"{{nondeterministic: [{{apis: [exp], device: {device}}}],"
+        f" rules: [{{standard: binary_consistency, device: {device}}}, {{standard: ulp}}]}}"
+    )
+    policy = Policy.load(path)
+    names = [policy.select("exp", output_dtype=F32, device=each).name for each in (device, "cpu")]
+    assert names == ["binary_consistency", "ulp"]
+    assert [policy.knows_nondeterministic("exp", device=each) for each in (device, "cpu")] == [True, False]
 
 
 def test_other_built_in_policies_know_nothing_nondeterministic() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,13 +16,20 @@ _MARKS = {"ok": " ", "absent": "-", "broken": "!"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the dump whose needs are reported."""
+    """Add the dump whose needs are reported, and devices that torch alone does not know."""
     parser.add_argument(
         "dump",
         metavar="DUMP",
         nargs="?",
         type=Path,
         help="also report what this dump.json, or the dump in this folder, needs",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="TYPE",
+        action="append",
+        default=[],
+        help="also report the cards of this device type, whose package torch_TYPE torch does not load (repeatable)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
@@ -32,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises DumpError where the dump cannot be read.
     """
-    sections = list(_sections(arguments.dump))
+    sections = list(_sections(arguments.dump, arguments.device))
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(sections), indent=1).decode())
     else:
@@ -42,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(fact.state == "broken" for section in sections for fact in section.facts) else 0
 
 
-def _sections(dump: Path | None) -> Iterator[Section]:
+def _sections(dump: Path | None, devices: Sequence[str]) -> Iterator[Section]:
     from pytest_msprobe.extensions.doctor.machine import (
         compiler_facts,
         machine_facts,
@@ -57,7 +64,8 @@ def _sections(dump: Path | None) -> Iterator[Section]:
     yield Section("packages", tuple(package_facts()))
     yield Section("other plugins of pytest", tuple(plugin_facts()))
     yield Section("frameworks", (*probed("torch"), *probed("MindSpore")))
-    yield Section("devices", tuple(fact for kind in ("npu", "cuda", "cpu") for fact in probed(kind)))
+    probes = dict.fromkeys(("npu", "cuda", "accelerators", *devices, "cpu"))
+    yield Section("devices", tuple(dict.fromkeys(fact for probe in probes for fact in probed(probe))))
     yield Section("compilers", tuple(compiler_facts()))
     yield Section("environment", tuple(variable_facts(os.environ)))
     if needs:

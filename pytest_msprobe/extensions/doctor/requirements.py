@@ -198,17 +198,39 @@ def device_facts(name: str) -> Iterator[Fact]:
             yield Fact(f"{name}: {mode}", state)
 
 
+def accelerator_facts() -> Iterator[Fact]:
+    """Yield each card of torch's other accelerators, in a line those without one; nothing where it has no others."""
+    from pytest_msprobe.devices.accelerator import accelerator_types
+    from pytest_msprobe.devices.registry import DeviceRegistry
+
+    without_card = []
+    for name in accelerator_types():
+        if name in _TRACES:
+            continue
+        try:
+            has_card = DeviceRegistry().get(name).count() > 0
+        except Exception as error:
+            # A backend may raise anything.
+            yield Fact(name, f"its cards cannot be counted: {_cause(error)}", "broken")
+            continue
+        if has_card:
+            yield from device_facts(name)
+        else:
+            without_card.append(name)
+    if without_card:
+        yield Fact("others", f"no card of {', '.join(without_card)} is visible", "absent")
+
+
 def need_facts(path: str) -> Iterator[Fact]:
     """Yield what the records of a dump ask of torch: dtypes and operations that this one lacks."""
     yield from lacking_facts(Path(path))
 
 
+# Any other name is a device type's.
 _PROBES: dict[str, Callable[..., Iterator[Fact]]] = {
     "torch": torch_facts,
     "MindSpore": mindspore_facts,
-    "cpu": lambda: device_facts("cpu"),
-    "cuda": lambda: device_facts("cuda"),
-    "npu": lambda: device_facts("npu"),
+    "accelerators": accelerator_facts,
     "records": need_facts,
 }
 
@@ -218,7 +240,7 @@ def answer(words: Sequence[str]) -> list[Fact]:
     name, *arguments = words
     facts: list[Fact] = []
     try:
-        facts.extend(_PROBES[name](*arguments))
+        facts.extend(_PROBES[name](*arguments) if name in _PROBES else device_facts(name))
     except Exception as error:
         # A half-installed library may raise anything.
         facts.append(Fact(name, _cause(error), "absent" if _is_absent(name) else "broken"))

@@ -1,4 +1,4 @@
-"""Golden definitions of torch_npu's operators, with what is known of each declared with its definition.
+"""Golden definitions of torch_npu's operators, and samples of them. Needs the extension operators.
 
 Records of ``NPU.*``, ``Aten.npu_*`` and ATB operators are judged by them; without this extension they are skipped:
 "no golden definition". It adds no command, no option and writes no file.
@@ -8,9 +8,13 @@ operators without one, by the reason. Two tables are made of the declarations, s
 name, by ``python -m tests.support.npu.operators_page``: `operator_table` here, and
 ``msprobe_hooks/extensions/npu_operators/operators.py``, from which recordings and comparisons know the operators.
 
-Take it out by deleting this folder, msprobe_hooks/extensions/npu_operators and tests/extensions/npu_operators.
+``samples.json`` has inputs of the operators by dtype, shape and range, written by ``python -m
+tests.support.npu.operator_samples``; sweeps over operators find them by an entry point.
 
-Importing its modules loads msgspec and torch.
+Take it out by deleting this folder, msprobe_hooks/extensions/npu_operators, tests/extensions/npu_operators and the
+entry point of ``pytest_msprobe.operators`` in pyproject.toml.
+
+Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations

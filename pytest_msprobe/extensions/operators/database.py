@@ -36,10 +36,15 @@ _MINDSPORE_TABLE = Path(__file__).with_name("mindspore.yaml")
 
 
 class Sample(NamedTuple):
-    """The arguments of one call."""
+    """The arguments of one call, and the dtypes of what it returns where the function's may differ, None: no tensor."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any] = {}
+    results: Sequence[torch.dtype | None] = ()
+
+
+class NoSampleError(LookupError):
+    """Raised where an operator has no samples in a dtype; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,10 @@ class Operator:
         dtypes: The dtypes, such as ``bfloat16``, in which it is called.
         variant: A word that distinguishes several of one name.
         why_not: Why it is not called, of one that is only listed.
+        recorded: The name under which a call is recorded as a whole, such as ``NPU.npu_swiglu``; empty where it is that
+            of the function, or of those that it calls.
+        library: A word without which no pattern chooses the operator, for one of a library that is not installed;
+            without patterns it is not recorded. Empty for all others.
     """
 
     name: str
@@ -61,6 +70,8 @@ class Operator:
     dtypes: Collection[str]
     variant: str = ""
     why_not: str = ""
+    recorded: str = ""
+    library: str = ""
 
     @property
     def framework(self) -> str:
@@ -96,16 +107,17 @@ def find_operators(patterns: Collection[str], files: Iterable[Path], framework: 
     own = [*(_of_mindspore() if framework == _MINDSPORE else _of_torch())]
     of_libraries = (operator for operator in _of_libraries() if operator.framework == framework)
     all_operators = [*of_files, *of_libraries, *own]
-    named = [(operator, _spellings(operator)) for operator in all_operators]
+    if not patterns:
+        return [operator for operator in all_operators if not operator.library]
     for pattern in patterns:
-        if not any(fnmatchcase(spelling, pattern) for _, spellings in named for spelling in spellings):
-            hint = did_you_mean(pattern, dict.fromkeys(name for _, spellings in named for name in spellings))
+        if not any(_is_named(operator, pattern) for operator in all_operators):
+            hint = did_you_mean(pattern, dict.fromkeys(name for one in all_operators for name in _spellings(one)))
             raise CommandError(f"no operator {escaped_name(pattern)!r}{hint}")
-    return [
-        operator
-        for operator, spellings in named
-        if not patterns or any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
-    ]
+    return [one for one in all_operators if any(_is_named(one, pattern) for pattern in patterns)]
+
+
+def _is_named(operator: Operator, pattern: str) -> bool:
+    return operator.library in pattern and any(fnmatchcase(name, pattern) for name in _spellings(operator))
 
 
 def _spellings(operator: Operator) -> tuple[str, ...]:

@@ -6,21 +6,21 @@ import random
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from msprobe_hooks import record
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.recorder import TorchRecorder
 from pytest_msprobe.engine.frameworks import framework_named
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.extensions.operators.database import Operator, Sample
+from pytest_msprobe.extensions.operators.database import NoSampleError, Operator, Sample
 from pytest_msprobe.extensions.operators.sweep import FILE, FRAMEWORKS, Recorded, Sweep, Task
 from pytest_msprobe.storage.files import atomic_write
 
@@ -49,6 +49,9 @@ def record_operators(folder: Path, operators: Iterable[Operator], dtype: str, ta
         counts = sweep.operators.setdefault(operator.label, Recorded(why_not=operator.why_not))
         try:
             drawn = operator.draw(getattr(torch, dtype), samples)
+        except NoSampleError as error:
+            counts.refused = {str(error): 1}
+            continue
         except Exception as error:
             # An operator of this version and build may lack anything that its samples are made with.
             _refuse(counts, error)
@@ -100,16 +103,35 @@ def _run_torch(recorder: TorchRecorder, operator: Operator, sample: Sample) -> N
     One that recordings do not list is called once more, and recorded as a whole.
     """
     function, args, kwargs = operator.function, tuple(sample.args), dict(sample.kwargs)
-    before = recorder.calls
-    results = _tensors(function(*args, **kwargs))
-    name = recorded_name(operator)
-    if recorder.calls == before and name and results and _can_be_recorded((args, kwargs)):
+    before, name = recorder.calls, operator.recorded
+    results = [] if name else _tensors(function(*args, **kwargs))
+    if not name and recorder.calls == before and results and _can_be_recorded((args, kwargs)):
+        name = recorded_name(operator)
+    if name:
+        function = _returning(function, sample.results)
         recording = recorder.api_call(f"{name}.{recorder.number(name)}.forward", sys._getframe())
         recording.begin(args, kwargs)
         results = _tensors(recording.run_as_a_whole(function, args, kwargs))
     results = [tensor for tensor in results if tensor.requires_grad]
     if results:
         torch.autograd.backward(results, [torch.randn_like(tensor) for tensor in results])
+
+
+def _returning(function: Callable[..., Any], dtypes: Sequence[torch.dtype | None]) -> Callable[..., Any]:
+    """Return a function whose results have these dtypes, in their order."""
+    if not dtypes:
+        return function
+
+    def returning(*args: Any, **kwargs: Any) -> Any:
+        left = iter(dtypes)
+
+        def cast(leaf: Any) -> Any:
+            dtype = next(left, None)
+            return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and dtype is not None else leaf
+
+        return tree_map(cast, function(*args, **kwargs))
+
+    return returning
 
 
 def recorded_name(operator: Operator) -> str:

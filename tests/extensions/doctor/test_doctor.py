@@ -133,3 +133,40 @@ def test_the_command_shows_all_of_it_for_programs_too(tmp_path: Path, capsys: py
     assert {fact["name"] for fact in sections["frameworks"]} >= {"torch"}
     assert any(fact["name"] == "cpu" and fact["state"] == "ok" for fact in sections["devices"])
     assert sections["what the dump needs"][1]["text"] == "1 of calls, 0 of modules"
+
+
+OTHERS = """
+import torch
+
+class Others:
+    device_count = staticmethod(lambda: 2)
+    set_device = synchronize = staticmethod(lambda *index: None)
+    get_device_name = staticmethod(lambda index: f"Other {index}")
+
+class Absent:
+    device_count = staticmethod(lambda: 0)
+
+def load():
+    torch.mtia, torch.xpu, torch.mps = Others, Absent, Absent
+"""
+
+
+@pytest.mark.slow
+def test_every_accelerator_that_torch_has_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "others.py").write_text(OTHERS)
+    (tmp_path / "sitecustomize.py").write_text(
+        "from pytest_msprobe.devices import accelerator, card\nimport others\nothers.load()\n"
+        "card.compute_something = lambda device: None\n"
+    )
+    _on_path(tmp_path, monkeypatch)
+    facts = {fact.name: (fact.text.partition(",")[0], fact.state) for fact in probed("accelerators")}
+    assert facts["mtia:0"] == ("mtia:0 Other 0", "ok")
+    assert facts["mtia:1"] == ("mtia:1 Other 1", "ok")
+    assert facts["others"] == ("no card of xpu", "absent")
+
+
+@pytest.mark.slow
+def test_a_device_type_that_torch_lacks_is_reported_with_those_that_it_has() -> None:
+    (fact,) = probed("mluu")
+    assert fact.state == "broken"
+    assert fact.text.startswith("unknown device 'mluu'; known are auto, npu, cuda, cpu")

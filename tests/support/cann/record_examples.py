@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch_npu  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 import msprobe_hooks
 from tests.support.cann.example_call import Call
@@ -18,10 +18,11 @@ from tests.support.cann.examples import all_examples
 _NO_GRADIENT_OF = re.compile(r"not differentiable with respect to argument '(\w+)'")
 
 
-def run(operator: str, call: Call) -> None:
+def run(operator: str, call: Call) -> tuple[Any, list[bool]]:
     """Run a call on the current card, and its gradient where there is one.
 
-    Arguments that torch_npu does not differentiate are found by its own words.
+    Return what it returned, and which of the tensors among its arguments have a gradient then. Arguments that torch_npu
+    does not differentiate are found by its own words.
     """
     packet = getattr(torch.ops.npu, operator)
     function = getattr(torch_npu, operator, packet)
@@ -29,6 +30,7 @@ def run(operator: str, call: Call) -> None:
     without_gradient: set[str] = set()
     while True:
         args, kwargs = _on_card(call, names, without_gradient)
+        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         try:
             output = function(*args, **kwargs)
         except RuntimeError as error:
@@ -42,7 +44,7 @@ def run(operator: str, call: Call) -> None:
         if outputs:
             # Equal gradients would cancel in what a softmax gives.
             torch.autograd.backward(outputs, [_uneven(each) for each in outputs])
-        return
+        return output, [leaf.is_leaf and leaf.grad is not None for leaf in leaves]
 
 
 def _uneven(output: Tensor) -> Tensor:

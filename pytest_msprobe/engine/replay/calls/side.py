@@ -123,7 +123,7 @@ def run_forward(
     """Run a call on one side. Whatever the function raises passes through."""
     differentiable = arguments.differentiable if differentiate else frozenset()
     in_place = may_work_in_place(operation, arguments)
-    inputs = _put(arguments, side, differentiable, copy_leaves=in_place)
+    inputs = _put(arguments, side, differentiable, op_info(operation).on_cpu, copy_leaves=in_place)
     versions = {path: tensor._version for path, tensor in inputs.tensors.items()}
     with _numeric_context(side), torch.set_grad_enabled(bool(differentiable)):
         output = side.invoke(function, inputs.args, inputs.kwargs, record=record)
@@ -252,13 +252,16 @@ class _Root(torch.autograd.Function):
         return (None, *ctx.gradients)
 
 
-def _put(arguments: Arguments, side: Side, differentiable: frozenset[str], *, copy_leaves: bool) -> _Inputs:
+def _put(
+    arguments: Arguments, side: Side, differentiable: frozenset[str], on_cpu: frozenset[str], *, copy_leaves: bool
+) -> _Inputs:
     inputs = _Inputs((), {})
     memory, copies = (_Memory(side.put), _Memory(side.put)) if arguments.layouts else (None, None)
 
     def put(path: str, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return _put_tensor(path, leaf)
+            stays = path in on_cpu and not (leaf.is_floating_point() or leaf.is_complex())
+            return leaf.clone() if stays else _put_tensor(path, leaf)
         if isinstance(leaf, torch.dtype):
             return side.dtype(leaf)
         return side.location if isinstance(leaf, DeviceArgument) else leaf

@@ -101,9 +101,10 @@ ROWS: Rows = (
     ("fractional_max_pool2d_backward", OpInfo(constraint=indices.of_pooling_gradient(2, 4))),
     ("fractional_max_pool3d_backward", OpInfo(constraint=indices.of_pooling_gradient(3, 4))),
     # Numbers that divide data into parts.
-    ("_pack_padded_sequence", OpInfo(constraint=segments.padded_lengths)),
-    ("_pad_packed_sequence", OpInfo(constraint=segments.batch_sizes(0, 1))),
-    ("_pack_padded_sequence_backward", OpInfo(constraint=segments.batch_sizes(0, 2))),
+    ("tensor_split", OpInfo(on_cpu=frozenset({"args.1", "kwargs.tensor_indices_or_sections"}))),
+    ("_pack_padded_sequence", OpInfo(constraint=segments.padded_lengths, on_cpu=frozenset({"args.1"}))),
+    ("_pad_packed_sequence", OpInfo(constraint=segments.batch_sizes(0, 1), on_cpu=frozenset({"args.1"}))),
+    ("_pack_padded_sequence_backward", OpInfo(constraint=segments.batch_sizes(0, 2), on_cpu=frozenset({"args.2"}))),
     ("_jagged_to_padded_dense_forward", OpInfo(constraint=segments.jagged)),
     ("_padded_dense_to_jagged_forward", OpInfo(constraint=segments.jagged_of_padded)),
     ("_nested_view_from_jagged _nested_view_from_jagged_copy", OpInfo(constraint=segments.jagged_view)),

@@ -135,6 +135,8 @@ ROWS: Rows = (
             random=unverifiable.recurrent,
             switch=probability_switch.between_layers,
             recurrent=True,
+            # The batch sizes of a packed sequence; else states are there, which are floats.
+            on_cpu=frozenset({"args.1"}),
         ),
     ),
     ("LSTM", OpInfo(recurrent=True)),

@@ -65,7 +65,8 @@ class OpInfo:
     kernels differ and torch does not leave the result open; ``reads`` says which elements
     of a large one are read, so that the others need not be drawn; ``class_targets`` are widened to the 64 bits that
     torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
-    ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
+    ``bare_sizes`` that whole numbers among the arguments themselves are sizes; ``on_cpu`` has the paths of tensors of
+    whole numbers that torch wants on the CPU, wherever it computes.
 
     Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is,
     ``readable`` inputs from whose results a mask that is drawn inside can be read;
@@ -108,6 +109,7 @@ class OpInfo:
     class_targets: bool = False
     index: bool = False
     bare_sizes: bool = False
+    on_cpu: frozenset[str] = frozenset()
     random: PropertyOf | None = None
     switch: SwitchOf | None = None
     readable: Readable | None = None

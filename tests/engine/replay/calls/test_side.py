@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
 
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
@@ -244,3 +246,34 @@ def test_settings_are_put_back_after_an_error() -> None:
             differentiate=False,
         )
     assert torch.get_default_dtype() is torch.float32
+
+
+LENGTHS = torch.tensor([4, 2, 1])
+
+
+@pytest.mark.parametrize(
+    ("operation", "args", "kwargs", "places"),
+    [
+        ("tensor_split", (X, torch.tensor([1])), {}, "meta cpu"),
+        ("tensor_split", (X,), {"tensor_indices_or_sections": torch.tensor(2)}, "meta cpu"),
+        ("_pack_padded_sequence", (X, LENGTHS, True), {}, "meta cpu"),
+        ("_pad_packed_sequence", (X, LENGTHS, True, 0.0, 4), {}, "meta cpu"),
+        ("_pack_padded_sequence_backward", (X, [3, 4], LENGTHS, True), {}, "meta cpu"),
+        ("gru", (X, LENGTHS, X, [X], True, 1, 0.0, False, False), {}, "meta cpu meta meta"),
+        ("gru", (X, X, [X], True, 1, 0.0, False, False, True), {}, "meta meta meta"),
+        ("index_select", (X, 0, torch.tensor([1])), {}, "meta meta"),
+    ],
+)
+def test_whole_numbers_that_torch_wants_on_the_cpu_stay_there(
+    operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], places: str
+) -> None:
+    elsewhere = replace(baseline_side(None), put=lambda tensor: tensor.to("meta"), location=torch.device("meta"))
+    seen: list[str] = []
+
+    def note(*args: Any, **kwargs: Any) -> None:
+        seen.extend(leaf.device.type for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+
+    run_forward(
+        note, Arguments(args, kwargs, frozenset()), elsewhere, operation=operation, record="r", differentiate=False
+    )
+    assert " ".join(seen) == places

@@ -25,6 +25,7 @@ DRAWS: list[tuple[str, Callable[..., Any], Callable[[int, torch.dtype], tuple[An
     ("normal", torch.normal, lambda n, d: (draw(n, dtype=d), draw(n, dtype=d).abs())),
     ("normal", torch.normal, lambda n, d: (1.0, 2.0, (n,))),
     ("normal", torch.normal, lambda n, d: (torch.complex(draw(n), draw(n, seed=1)), draw(n).abs())),
+    ("normal", torch.normal, lambda n, d: (draw(n, dtype=d)[0], draw(n, dtype=d)[0].abs())),
     ("rand", torch.rand, lambda n, d: (n, 1)),
     ("rand_like", torch.rand_like, lambda n, d: (draw(n, dtype=d),)),
     ("randn", torch.randn, lambda n, d: ((n, 1),)),

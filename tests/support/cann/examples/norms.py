@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -98,4 +99,5 @@ EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
     "npu_group_norm_swish_grad-masked": lambda g: _group_grad(g, mask=[False, True, False]),
     "npu_renorm_backward": lambda g: Call((draw(g, 3, 4, 2), draw(g, 3, 4, 2), 2.0, 1, 2.0)),
     "npu_renorm_backward-third": lambda g: Call((draw(g, 3, 4), draw(g, 3, 4), 3.0, 0, 1.0)),
+    "npu_renorm_backward-largest": lambda g: Call((draw(g, 3, 4), draw(g, 3, 4), math.inf, 1, 1.0)),
 }

@@ -20,11 +20,17 @@ def seen_by_host(tensor: Tensor) -> Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     buffer = (ctypes.c_char * count).from_address(storage.data_ptr())
     whole = torch.frombuffer(buffer, dtype=torch.uint8, count=count - count % tensor.element_size())
-    return whole.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    seen = whole.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    # Bits of the tensor, by which what it has in memory is read as its conjugate or its negative.
+    seen = torch._conj(seen) if tensor.is_conj() else seen
+    return torch._neg_view(seen) if tensor.is_neg() else seen
 
 
 def on_card(host: Tensor, device: torch.device) -> Tensor:
     """Return a copy of a tensor of the CPU on a card, with its strides."""
+    if host.layout == torch.sparse_coo:
+        parts = [on_card(part, device) for part in (host._indices(), host._values())]
+        return torch.sparse_coo_tensor(*parts, host.shape, is_coalesced=host.is_coalesced(), check_invariants=False)
     copy = torch.empty_strided(host.shape, host.stride(), dtype=host.dtype, device=device)
     if host.numel():
         seen_by_host(copy).copy_(host.detach())

@@ -17,11 +17,13 @@ _KEY = "PrivateUse1"
 #: What torch_npu does itself with memory alone, or with its own process.
 _OF_TORCH_NPU = frozenset(
     """
-    empty.memory_format empty_strided as_strided resize_ resize_as_ set_ set_.source_Storage set_.source_Tensor
-    set_.source_Storage_storage_offset view _reshape_alias record_stream is_pinned _pin_memory npu_change_data_ptr
-    get_storage_size set_op_timeout_ms super_kernel_scope_begin super_kernel_scope_end
+    empty.memory_format empty_strided as_strided as_strided_ resize_ resize_as_ set_ set_.source_Storage
+    set_.source_Tensor set_.source_Storage_storage_offset view _reshape_alias record_stream is_pinned _pin_memory
+    npu_change_data_ptr get_storage_size set_op_timeout_ms super_kernel_scope_begin super_kernel_scope_end
     """.split()
 )
+#: What torch_npu computes where others differentiate: their results are whole numbers.
+_ABOVE_AUTOGRAD = frozenset({"one_hot"})
 _COMPUTED = products.COMPUTED | recurrent.COMPUTED
 _DIRECT: dict[str, dict[str, Callable[..., Any]]] = {
     "aten": copies.KERNELS,
@@ -45,6 +47,8 @@ def register() -> None:
             names = [name for each, _, name in registered if each == namespace and name not in _OF_TORCH_NPU]
             for name, kernel in _kernels(namespace, names):
                 library.impl(name, kernel, _KEY, allow_override=True)
+                if name in _ABOVE_AUTOGRAD:
+                    library.impl(name, kernel, f"Autograd{_KEY}", allow_override=True)
 
 
 def _kernels(namespace: str, names: list[str]) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -151,6 +151,8 @@ def npu_fusion_attention_grad_v2(
 
 @by_schema
 def npu_fusion_attention_v3(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    if args.keep_prob < 1:
+        raise NotImplementedError("npu_fusion_attention_v3 with dropout")
     results = npu_fusion_attention_v2(
         args.query, args.key, args.value, args.head_num, args.input_layout, pse=args.pse, atten_mask=args.atten_mask,
         scale=args.scale, pre_tokens=args.pre_tockens, next_tokens=args.next_tockens, prefix=args.prefix,

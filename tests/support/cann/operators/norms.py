@@ -196,11 +196,15 @@ def npu_renorm_backward(args: Arguments) -> Tensor:
             args.self.select(args.dim, place).double().flatten(),
             args.grad.select(args.dim, place).double().flatten(),
         )
-        norm = float((x.abs() ** args.p).sum() ** (1 / args.p))
+        largest = x.abs().max()
+        norm = float(largest if args.p == math.inf else (x.abs() ** args.p).sum() ** (1 / args.p))
         slope = g
         if norm > args.maxnorm:
             total = norm + 1e-7
-            of_norm = x.sign() * x.abs() ** (args.p - 1) * norm ** (1 - args.p)
+            is_largest = x.abs() == largest
+            of_norm = x.sign() * (
+                is_largest / is_largest.sum() if args.p == math.inf else x.abs() ** (args.p - 1) * norm ** (1 - args.p)
+            )
             slope = args.maxnorm * (g / total - float(g @ x) / total**2 * of_norm)
         out.select(args.dim, place).copy_(slope.reshape(args.self.select(args.dim, place).shape))
     return out.to(args.self.dtype)
