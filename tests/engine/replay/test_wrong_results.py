@@ -99,3 +99,13 @@ def test_a_setitem_that_writes_nothing_fails(recorder: Any, check: Any, device_t
     call = recorder.Tensor["__setitem__"](torch.zeros(4, 6), slice(1, 3), 5.0)
     assert check(call).forward.verdict.outcome == "pass"
     assert check(call, device=device_that(lambda *_: None)).forward.verdict.outcome == "fail"
+
+
+@pytest.mark.parametrize(("api", "far"), [("exp", 40.0), ("sinh", 40.0), ("special.erfcx", -9.0)])
+def test_a_value_that_is_lost_among_far_greater_ones_fails(
+    api: str, far: float, recorder: Any, check: Any, device_that: Any
+) -> None:
+    call = recorder.Torch[api](torch.tensor([1.0, 1.0, *[far] * 38]))
+    lost = device_that(altered(lambda y: torch.cat((torch.zeros(2), y[2:]))))
+    assert check(call).forward.outcome == "pass"
+    assert check(call, device=lost).forward.outcome == "fail"
