@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
+from msprobe_hooks.dump.npy import find_file
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
@@ -16,7 +17,7 @@ from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.system_memory import require_memory
-from pytest_msprobe.engine.values.tensor_paths import tensor_path
+from pytest_msprobe.results.outcomes import Skip, SkipReason
 
 # Smaller files are read sooner than they are mapped.
 _WORTH_MAPPING = 2**21
@@ -35,7 +36,10 @@ def load_tensor(
     """
     name = element.data_name or ""
     contained = split_name(name)
-    path = tensor_path(folder, name if contained is None else contained[0])
+    file = name if contained is None else contained[0]
+    path = find_file(folder, file)
+    if path is None:
+        raise Skip(SkipReason.MISSING_TENSOR_FILE, str(folder / file))
     dtype = dtype_named(element.dtype)
     tensor = _read(path, mapped) if contained is None else read_contained(path, contained[1], mapped=mapped)
     if _is_unknown_to_numpy(dtype) and path.suffix == ".npy" and tensor.dtype is torch.float32:

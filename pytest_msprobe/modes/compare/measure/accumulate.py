@@ -15,14 +15,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import plain_dtype
-from msprobe_hooks.dump.npy import Array, dtype_name, read_array
+from msprobe_hooks.dump.npy import Array, dtype_name, find_file, read_array
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
 from msprobe_standards.chunking import dot
-from pytest_msprobe.engine.values.tensor_paths import tensor_path
 from pytest_msprobe.modes.compare.measure.chunk import SLACK, Part
 from pytest_msprobe.modes.compare.rows import FINITE_ERROR, SCALED_ERROR, Row
-from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -330,8 +328,11 @@ def _load(value: Value, dump: Dump) -> Array | None:
     array = dump.array_at_hand(name)
     if array is None:
         try:
-            array = read_array(tensor_path(dump.tensor_folder, name))
-        except (OSError, ValueError, DumpError, Skip):
+            path = find_file(dump.tensor_folder, name)
+            if path is None:
+                return None
+            array = read_array(path)
+        except (OSError, ValueError, DumpError):
             return None
     if array.size == math.prod(value.shape) and not dump.keeps_shapes:
         array = array.reshape(value.shape)
