@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.call_context import relevant_frames
@@ -123,7 +124,7 @@ class CompareSummary:
                 first = own[0]
                 inputs = pair.given(first)
                 yield f"{where}first {kind}: {inputs.headline or _finding(first)}"
-                yield from (f"    {line}" for line in _place(first, inputs))
+                yield from (f"    {line}" for line in _place(pair, first, inputs))
                 if first.outcome == "warn":
                     failing = next((call for call in own if call.outcome == "fail"), None)
                     if failing is not None:
@@ -250,7 +251,7 @@ def _finding(call: ComparedCall) -> str:
     return f"{call.record} ({worst.place}: {'; '.join([worst.messages[-1], *worst.transformed])})"
 
 
-def _place(call: ComparedCall, inputs: Given) -> Iterator[str]:
+def _place(pair: DumpPair, call: ComparedCall, inputs: Given) -> Iterator[str]:
     settings = [row.setting for row in call.rows if row.setting]
     if settings:
         yield f"set otherwise: {listed(settings, _SHOWN)}"
@@ -263,7 +264,21 @@ def _place(call: ComparedCall, inputs: Given) -> Iterator[str]:
         yield f"weights that differ, too: {listed(inputs.more_weights, _SHOWN)}"
     if entering:
         yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
+        yield from _called_by_one_run(pair, call)
     yield from _where(call)
+
+
+def _called_by_one_run(pair: DumpPair, call: ComparedCall) -> Iterator[str]:
+    """Yield the calls before a call that one run alone made, nearest first: its inputs may differ for them."""
+    target = {match.target for match in pair.matching.matches if match.golden is None}
+    golden = {match.golden for match in pair.matching.matches if match.target is None}
+    for side, dump, last, alone in (
+        ("the target", pair.target, call.target, target),
+        ("the golden run", pair.golden, call.golden, golden),
+    ):
+        names = [record for record in takewhile(last.__ne__, dump.records) if record in alone]
+        if names:
+            yield f"before it {side} alone called {listed(names[::-1], _SHOWN)}"
 
 
 def _where(call: ComparedCall) -> Iterator[str]:
