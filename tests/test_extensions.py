@@ -28,8 +28,8 @@ CORE = (
 )  # fmt: skip
 #: What tests share, and tests of an extension or of the whole tree.
 OTHERS = (
-    "tests/corpus", "tests/data", "tests/docs", "tests/examples", "tests/extensions", "tests/mindspore", "tests/npu",
-    "tests/robustness", "tests/support",
+    "tests/benchmarks", "tests/corpus", "tests/data", "tests/docs", "tests/examples", "tests/extensions",
+    "tests/mindspore", "tests/npu", "tests/robustness", "tests/support",
 )  # fmt: skip
 
 #: Takes extensions out of a copy, and returns the copy.

@@ -13,7 +13,7 @@ import pytest
 
 from msprobe_hooks.dump.containers import find_tensor
 from msprobe_hooks.dump.npy import header_of, read_file
-from msprobe_hooks.dump.reader import read_dump, read_truncated_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.environment.environment import read_texts
 from msprobe_hooks.extensions.environment.start_file import read_started
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import read_ir
@@ -27,6 +27,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
+from pytest_msprobe.extensions.communication.truncated_dump import read_truncated_dump
 from pytest_msprobe.extensions.environment.msprobe_pack import read_pack
 from pytest_msprobe.extensions.generate.output_folder import write_files
 from pytest_msprobe.extensions.monitor.series_names import read_anomalies

@@ -128,10 +128,11 @@ def _spellings(operator: Operator) -> tuple[str, ...]:
 
 def _of_torch() -> Iterator[Operator]:
     """Yield the operators of torch's database."""
-    # The module reads the command line of the program that imports it.
+    # The module reads the command line of the program that imports it, and forbids it to set switches such as TF32's.
     words, sys.argv = sys.argv, sys.argv[:1]
+    backends: Any = torch.backends
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), backends.__allow_nonbracketed_mutation():
             warnings.simplefilter("ignore")
             from torch.testing._internal.common_methods_invocations import op_db
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from pytest_msprobe.modes.compare.items import ComparedItem
 from tests.support.conftests import COUNTS_ITEMS
 from tests.support.dumps.compared import Runs
 from tests.support.dumps.dump_files import forward, tensor_around
@@ -103,7 +104,11 @@ def test_marks_that_a_conftest_gives_have_their_meaning(pytester: pytest.Pyteste
     assert outcomes == {"skipped": 2, "xfailed": 1, "xpassed": 1, "passed": 1}
 
 
-def test_a_call_is_announced_before_it_is_compared(pytester: pytest.Pytester, options: list[str]) -> None:
+def test_a_call_is_announced_before_it_is_compared(
+    pytester: pytest.Pytester, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the conftest.py sets is this test's alone.
+    monkeypatch.setattr(ComparedItem, "judge", ComparedItem.judge)
     pytester.makeconftest(
         """
         from pytest_msprobe.modes.compare.items import ComparedItem

@@ -12,6 +12,7 @@ import torch
 
 from msprobe_hooks.dump.recording_paths import find_dumps
 from pytest_msprobe import check_dump
+from pytest_msprobe.extensions.operators.database import find_operators
 from pytest_msprobe.extensions.operators.sweep import TASKS, Sweep, read_sweep
 
 PROGRAM = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(sys.argv[1:]))"
@@ -55,3 +56,8 @@ def test_no_operator_has_an_alarm_in_any_dtype_and_task(tmp_path: Path, dtype: s
         torch.set_num_threads(threads)
     assert [remark for remark in remarks if not remark.startswith("skip")] == []
     assert outcomes["skip"] <= 0.01 * outcomes.total(), remarks
+
+
+def test_the_database_leaves_the_switches_of_torch_to_the_process_that_imports_it() -> None:
+    (_,) = find_operators(("addbmm",), ())
+    assert not torch.backends.flags_frozen()
