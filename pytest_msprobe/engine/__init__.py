@@ -1,4 +1,4 @@
 """A recorded call is built again, run on a device and on the CPU, and judged; no pytest in here.
 
-Importing its modules loads msgspec, torch and yaml.
+Importing its modules loads msgspec and torch.
 """

@@ -14,7 +14,7 @@ tests.support.npu.operator_samples``; sweeps over operators find them by an entr
 Take it out by deleting this folder, msprobe_hooks/extensions/npu_operators, tests/extensions/npu_operators and the
 entry point of ``pytest_msprobe.operators`` in pyproject.toml.
 
-Importing its modules loads msgspec, pytest, torch and yaml.
+Importing its modules loads msgspec, torch and yaml.
 """
 
 from __future__ import annotations
