@@ -12,50 +12,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.tools.cases import Planted
 from pytest_msprobe.engine.values.pytree import map_tensors
-from tests.corpus import (
-    correct_devices,
-    faults_of_approximation,
-    faults_of_arguments,
-    faults_of_backward_formulas,
-    faults_of_dropout,
-    faults_of_estimates,
-    faults_of_formulas,
-    faults_of_gradients,
-    faults_of_kernels,
-    faults_of_layers,
-    faults_of_lazy_bits,
-    faults_of_linear_algebra,
-    faults_of_memory,
-    faults_of_modes,
-    faults_of_order,
-    faults_of_rounding,
-)
+from tests.corpus import correct_devices
 from tests.corpus.cards_in_modes import CARDS_IN_MODES
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Launch, Variant, regraded, variant
-from tests.corpus.faults import FAULTS
+from tests.corpus.faults import FAULTS_AND_KINDS
 
-_KINDS = {
-    "rounding, coarse functions": (faults_of_rounding, faults_of_estimates, faults_of_approximation, faults_of_modes),
-    "formulas of operators": (faults_of_kernels, faults_of_layers, faults_of_formulas, faults_of_linear_algebra),
-    "masks, random numbers": (faults_of_dropout,),
-    "memory, layouts, order": (faults_of_memory, faults_of_arguments, faults_of_lazy_bits, faults_of_order),
-    "gradients": (faults_of_gradients, faults_of_backward_formulas),
-}
 ORDERS, MODES = "other orders and formulas", "stated TF32 or HF32"
 
 
 def faults() -> Iterator[Planted]:
     """Yield the planted faults of tests/corpus."""
-    of_modules = {
-        id(each): kind
-        for kind, modules in _KINDS.items()
-        for module in modules
-        for each in (*vars(module).values(), *getattr(module, "FAULTS_OF_MODES", ()))
-        if isinstance(each, Variant)
-    }
-    for each in FAULTS:
-        yield Planted(of_modules[id(each)], each.name, each, is_faulty=True)
+    for fault, kind in FAULTS_AND_KINDS:
+        yield Planted(kind, fault.name, fault, is_faulty=True)
 
 
 def right_devices() -> Iterator[Planted]:
