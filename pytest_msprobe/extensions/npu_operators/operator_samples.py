@@ -1,4 +1,4 @@
-"""Samples of the operators, which recordings without a model are made of: sample is drawn as the inputs of a dump are.
+"""Samples of the operators, which recordings without a model are made of: each is drawn as the inputs of a dump are.
 
 Importing it loads torch.
 """
@@ -26,7 +26,7 @@ from pytest_msprobe.extensions.npu_operators.left_out import left_out
 from pytest_msprobe.extensions.npu_operators.operator_table import DEFINED
 from pytest_msprobe.extensions.operators.database import NoSampleError, Operator, Sample
 
-#: Samples by API, a line sample, written by ``python -m tests.support.npu.operator_samples``.
+#: Samples by API, a line each, written by ``python -m tests.support.npu.operator_samples``.
 FILE = Path(__file__).with_name("samples.json")
 
 #: Operators whose definitions agree only on what a forward saved: one computes anew what another takes from it.
