@@ -2,11 +2,12 @@
 
 What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
 as much as those around the call. Where only pytest itself listens to them, they are left out. Each phase is
-reported as always, and the call is pytest's own, without what looks at marks that an item has not; an item that takes
-less time than these hooks, as a compared call that agrees, makes the report of its call itself. In a worker nothing
-is shown on a terminal that is not seen. An item goes through pytest's own phases where another plugin or a
-``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
-last of its file: with it pytest tears down what it set up before.
+reported as always, and the call is pytest's own, without what looks at marks that an item has not and without the
+hooks around the report of a call that passed; an item that takes less time than these hooks, as a compared call that
+agrees, makes the report of its call itself. In a worker nothing is shown on a terminal that is not seen. An item goes
+through pytest's own phases where another plugin or a ``conftest.py`` has a hook that would not be called, where a mark
+would keep pytest from running it, and where it is the last of its file: with it pytest tears down what it set up
+before.
 
 Most reports are never asked for anything again. Those of an item that can make them again are kept as the item and two
 times.
@@ -15,13 +16,16 @@ times.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import pytest
 from _pytest.runner import call_and_report
 
-from pytest_msprobe.extensions.fast_path.left_out_hooks import HookSubset, has_external_impls
+from pytest_msprobe.extensions.fast_path.left_out_hooks import DirectHook, HookSubset, has_external_impls
+from pytest_msprobe.reports.report_payload import strip_results
+from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.item_bases import FastItem
 
 # The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
@@ -34,11 +38,12 @@ _PHASES = (
 )
 # Marks by which pytest itself would not run an item, or take its failure for a success.
 _EVALUATED_MARKS = frozenset({"skip", "skipif", "xfail"})
-# What looks at these marks while an item runs, and what we do around tests.
-_NEEDLESS = frozenset({"_pytest.skipping", "pytest_msprobe.plugin", "pytest_msprobe.session_plugin"})
-_CALL = "pytest_runtest_call"
-# What a terminal shows of an item, and the hooks in which another plugin may ask it for that.
-_SHOWN = ("pytest_runtest_logstart", "pytest_runtest_logreport")
+# What looks at these marks while an item runs, and what we do around tests and reports.
+_NEEDLESS = {
+    "pytest_runtest_call": ("_pytest.skipping", "pytest_msprobe.plugin", "pytest_msprobe.session_plugin"),
+    "pytest_runtest_logreport": ("pytest_msprobe.session_plugin",),
+}
+# The hooks in which another plugin may ask a worker's terminal what it has shown.
 _SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure")
 
 Phase = Literal["setup", "call", "teardown"]
@@ -60,7 +65,15 @@ class FastProtocol:
     def pytest_collection_finish(self) -> None:
         """Find out who listens: every ``conftest.py`` has been loaded."""
         self._is_open = may_be_left_out(self._config)
-        self._hooks = HookSubset(self._config.pluginmanager, skipped_plugins(self._config))
+        manager = self._config.pluginmanager
+        direct = partial(DirectHook, manager)
+        around: dict[str, Callable[[Any], Any]] = {
+            "pytest_runtest_logstart": direct,
+            "pytest_runtest_makereport": report_without_hooks,
+            "pytest_runtest_logreport": partial(ReportLog, self._config),
+            "pytest_runtest_logfinish": direct,
+        }
+        self._hooks = HookSubset(manager, skipped_plugins(self._config), around)
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Run an item that has no phase but its call."""
@@ -106,19 +119,58 @@ class FastProtocol:
         _pack_reports(self._config.pluginmanager.get_plugin("terminalreporter"), item, reports, self._own, skipped)
 
 
-def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
+def report_without_hooks(make_report: Callable[..., pytest.TestReport]) -> Callable[..., pytest.TestReport]:
+    """Return what makes the report of a call: if it passed, without hooks, none of which would change it."""
+
+    def report_of(item: FastItem, call: pytest.CallInfo[None]) -> pytest.TestReport:
+        if call.when != "call" or call.excinfo is not None or not isinstance(item, JudgedItem):
+            return make_report(item=item, call=call)
+        report = item.phase_report("call", call.start, call.stop, _captured_sections(item))
+        report.keywords = dict.fromkeys(item.keywords, 1)
+        item.attach(report)
+        return report
+
+    return report_of
+
+
+def _captured_sections(node: pytest.Item) -> tuple[tuple[str, str], ...]:
+    return tuple((f"Captured {stream} {when}", text) for when, stream, text in node._report_sections)
+
+
+class ReportLog:
+    """The hook that reports a phase; a terminal, which shows nothing of empty phases, is not asked how to show them."""
+
+    def __init__(self, config: pytest.Config, hook: Any) -> None:
+        asks_others = has_external_impls(config, ["pytest_report_teststatus"])
+        shows = not (asks_others or hasattr(config, "workerinput"))
+        self._reporter = config.pluginmanager.get_plugin("terminalreporter") if shows else None
+        self._everyone = DirectHook(config.pluginmanager, hook)
+        self._others = DirectHook(config.pluginmanager, hook, without=self._reporter)
+
+    def __call__(self, *, report: pytest.TestReport) -> None:
+        """Report a phase, and drop what came of the item once it is counted."""
+        is_empty = report.when != "call" and report.passed
+        if is_empty and self._reporter is not None and self._others.call_directly({"report": report}):
+            self._reporter._add_stats("", [report])
+        else:
+            self._everyone(report=report)
+        strip_results(report)
+
+
+def skipped_plugins(config: pytest.Config) -> Mapping[str, Sequence[object]]:
     """Return the plugins that are not needed for an item without marks, by hook.
 
     A worker's terminal shows nothing; the controller's shows what workers report.
     """
-    around_calls = getattr(config.hook, _CALL).get_hookimpls()
-    skipped: dict[str, Sequence[object]] = {
-        _CALL: [
-            implementation.plugin for implementation in around_calls if implementation.function.__module__ in _NEEDLESS
+    skipped: dict[str, list[object]] = {
+        name: [
+            each.plugin for each in getattr(config.hook, name).get_hookimpls() if each.function.__module__ in modules
         ]
+        for name, modules in _NEEDLESS.items()
     }
     if hasattr(config, "workerinput") and not has_external_impls(config, _SEE_TERMINAL):
-        skipped |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
+        for name in ("pytest_runtest_logstart", "pytest_runtest_logreport"):
+            skipped.setdefault(name, []).append(config.pluginmanager.get_plugin("terminalreporter"))
     return skipped
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, filterfalse
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,11 +16,17 @@ from pytest_msprobe.run.item_bases import FastItem
 
 
 class HookSubset:
-    """pytest's hooks, each of those in ``left_out`` without these plugins."""
+    """pytest's hooks, each of those in ``left_out`` without these plugins, each in ``around`` as what that returns."""
 
-    def __init__(self, manager: pytest.PytestPluginManager, left_out: Mapping[str, Sequence[object]]) -> None:
+    def __init__(
+        self,
+        manager: pytest.PytestPluginManager,
+        left_out: Mapping[str, Sequence[object]],
+        around: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+    ) -> None:
         self._manager = manager
         self._left_out = left_out
+        self._around = around
         self._known: dict[object, _Hooks] = {}
         self._by_hooks: dict[object, _Hooks] = {}
 
@@ -38,8 +45,44 @@ class HookSubset:
             own = {
                 name: self._manager.subset_hook_caller(name, [*lacking, *plugins]) for name, plugins in left_out.items()
             }
+            own |= {name: around(own.get(name, getattr(hooks, name))) for name, around in self._around.items()}
             self._known[key] = _Hooks(hooks, {**already, **left_out}, own)
         return self._known[key]
+
+
+class DirectHook:
+    """A hook that is called without pluggy's steps, which take longer than most of what is called.
+
+    Where a plugin wraps the hook, or something watches hooks being called, pluggy calls it.
+    """
+
+    def __init__(self, manager: pytest.PytestPluginManager, hook: Any, without: object = None) -> None:
+        self._manager = manager
+        self._hook = hook
+        self._without = without
+        self._all = getattr(manager.hook, hook.name)
+        self._known: list[Any] | None = None
+        self._functions: list[tuple[Callable[..., object], Sequence[str]]] = []
+        self._is_wrapped = False
+
+    def __call__(self, **values: object) -> None:
+        """Call the hook, whose results nobody wants, of every plugin."""
+        if not self.call_directly(values):
+            self._hook(**values)
+
+    def call_directly(self, values: Mapping[str, object]) -> bool:
+        """Call the hook of every plugin but the one left out; return False, having called none, where pluggy has to."""
+        known = self._all.get_hookimpls()
+        if known != self._known:
+            self._known = known
+            called = [each for each in self._hook.get_hookimpls() if each.plugin is not self._without]
+            self._functions = [(each.function, each.argnames) for each in reversed(called)]
+            self._is_wrapped = any(each.wrapper or each.hookwrapper for each in called)
+        if self._is_wrapped or self._manager._inner_hookexec.__name__ != "_multicall":
+            return False
+        for function, names in self._functions:
+            function(*[values[name] for name in names])
+        return True
 
 
 class _Hooks:

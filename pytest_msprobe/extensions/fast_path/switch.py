@@ -16,9 +16,12 @@ PRIVATE_NAMES = (
     "_pytest.logging:LoggingPlugin.formatter",
     "_pytest.main:FSHookProxy.remove_mods",
     "_pytest.mark.structures:NodeKeywords._markers",
+    "_pytest.nodes:Item._report_sections",
     "_pytest.runner:call_and_report",
     "_pytest.skipping:pytest_runtest_call",
+    "_pytest.terminal:TerminalReporter._add_stats",
     "_pytest.terminal:TerminalReporter.pytest_collectreport",
+    "pluggy:PluginManager._inner_hookexec",
 )
 #: What pytest's own plugins are registered as. A user may turn any of them off.
 PLUGIN_NAMES = ("logging-plugin", "terminalreporter")
