@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+_CONTAINERS = (dict, list, tuple)
+
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return the same nesting with ``function`` applied to everything that is not a container."""
@@ -33,15 +35,15 @@ def tensors_with_paths(tree: Any, path: str = "") -> list[tuple[str, torch.Tenso
     """Return each tensor with its path, such as ``0``, ``0.1`` or ``kwargs.bias``."""
     if isinstance(tree, torch.Tensor):
         return [(path, tree)]
-    if not isinstance(tree, (dict, list, tuple)):
+    if not isinstance(tree, _CONTAINERS):
         return []
     tensors: list[tuple[str, torch.Tensor]] = []
+    before = f"{path}." if path else ""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        place = f"{path}.{key}" if path else str(key)
         if isinstance(value, torch.Tensor):
-            tensors.append((place, value))
-        elif isinstance(value, (dict, list, tuple)):
-            tensors += tensors_with_paths(value, place)
+            tensors.append((f"{before}{key}", value))
+        elif isinstance(value, _CONTAINERS):
+            tensors += tensors_with_paths(value, f"{before}{key}")
     return tensors
 
 
@@ -49,7 +51,7 @@ def first_leaf(tree: Any, kind: type | tuple[type, ...]) -> Any:
     """Return the first leaf of a kind, None where there is none."""
     if isinstance(tree, kind):
         return tree
-    if isinstance(tree, (dict, list, tuple)):
+    if isinstance(tree, _CONTAINERS):
         for value in tree.values() if isinstance(tree, dict) else tree:
             leaf = first_leaf(value, kind)
             if leaf is not None:

@@ -62,7 +62,8 @@ class DirectHook:
         self._without = without
         self._all = getattr(manager.hook, hook.name)
         self._known: list[Any] | None = None
-        self._functions: list[tuple[Callable[..., object], Sequence[str]]] = []
+        # With the names of the values that each takes, None if all.
+        self._functions: list[tuple[Callable[..., object], Sequence[str] | None]] = []
         self._is_wrapped = False
 
     def __call__(self, **values: object) -> None:
@@ -76,12 +77,15 @@ class DirectHook:
         if known != self._known:
             self._known = known
             called = [each for each in self._hook.get_hookimpls() if each.plugin is not self._without]
-            self._functions = [(each.function, each.argnames) for each in reversed(called)]
+            self._functions = [
+                (each.function, None if each.argnames == (*values,) else each.argnames) for each in reversed(called)
+            ]
             self._is_wrapped = any(each.wrapper or each.hookwrapper for each in called)
         if self._is_wrapped or self._manager._inner_hookexec.__name__ != "_multicall":
             return False
+        all_values = (*values.values(),)
         for function, names in self._functions:
-            function(*[values[name] for name in names])
+            function(*(all_values if names is None else [values[name] for name in names]))
         return True
 
 

@@ -47,9 +47,9 @@ def entries(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Entry]
 def shape_of(entry: Entry) -> tuple[int, ...] | None:
     """Return the shape of a tensor, None for what is no shape."""
     shape = entry["shape"]
-    if isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**63 for size in shape):
-        return tuple(shape)
-    return None
+    if not isinstance(shape, list) or not {*map(type, shape)} <= {int}:
+        return None
+    return tuple(shape) if not shape or (min(shape) >= 0 and max(shape) < 2**63) else None
 
 
 def content_of(entry: Entry) -> tuple[int, int] | None:
