@@ -190,13 +190,13 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
             # After what a conftest.py or another plugin has added by now.
             self.own_markers += [getattr(pytest.mark, mark).mark for mark in self.mark_names()]
         # As pytest, which asks several times for each item and makes a generator of nodes each time.
-        found: list[tuple[Any, pytest.Mark]] = []
+        marks_of_chain: list[tuple[Any, pytest.Mark]] = []
         node: Any = self
         while node is not None:
             if node.own_markers:
-                found += [(node, mark) for mark in node.own_markers if name is None or mark.name == name]
+                marks_of_chain += [(node, mark) for mark in node.own_markers if name is None or mark.name == name]
             node = node.parent
-        return iter(found)
+        return iter(marks_of_chain)
 
 
 class DumpItem(DeferredItem, JudgedItem):

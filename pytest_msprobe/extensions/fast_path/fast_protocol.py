@@ -162,12 +162,10 @@ def skipped_plugins(config: pytest.Config) -> Mapping[str, Sequence[object]]:
 
     A worker's terminal shows nothing; the controller's shows what workers report.
     """
-    skipped: dict[str, list[object]] = {
-        name: [
-            each.plugin for each in getattr(config.hook, name).get_hookimpls() if each.function.__module__ in modules
-        ]
-        for name, modules in _NEEDLESS.items()
-    }
+    skipped: dict[str, list[object]] = {}
+    for name, modules in _NEEDLESS.items():
+        callees = getattr(config.hook, name).get_hookimpls()
+        skipped[name] = [callee.plugin for callee in callees if callee.function.__module__ in modules]
     if hasattr(config, "workerinput") and not has_external_impls(config, _SEE_TERMINAL):
         for name in ("pytest_runtest_logstart", "pytest_runtest_logreport"):
             skipped.setdefault(name, []).append(config.pluginmanager.get_plugin("terminalreporter"))

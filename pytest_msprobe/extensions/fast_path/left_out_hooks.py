@@ -61,26 +61,27 @@ class DirectHook:
         self._hook = hook
         self._without = without
         self._all = getattr(manager.hook, hook.name)
-        self._known: list[Any] | None = None
+        self._everyone: list[Any] | None = None
         # With the names of the values that each takes, None if all.
         self._functions: list[tuple[Callable[..., object], Sequence[str] | None]] = []
         self._is_wrapped = False
 
     def __call__(self, **values: object) -> None:
-        """Call the hook, whose results nobody wants, of every plugin."""
+        """Call the hook of every plugin; results are dropped."""
         if not self.call_directly(values):
             self._hook(**values)
 
     def call_directly(self, values: Mapping[str, object]) -> bool:
         """Call the hook of every plugin but the one left out; return False, having called none, where pluggy has to."""
-        known = self._all.get_hookimpls()
-        if known != self._known:
-            self._known = known
-            called = [each for each in self._hook.get_hookimpls() if each.plugin is not self._without]
+        everyone = self._all.get_hookimpls()
+        if everyone != self._everyone:
+            self._everyone = everyone
+            callees = [callee for callee in self._hook.get_hookimpls() if callee.plugin is not self._without]
             self._functions = [
-                (each.function, None if each.argnames == (*values,) else each.argnames) for each in reversed(called)
+                (callee.function, None if callee.argnames == (*values,) else callee.argnames)
+                for callee in reversed(callees)
             ]
-            self._is_wrapped = any(each.wrapper or each.hookwrapper for each in called)
+            self._is_wrapped = any(callee.wrapper or callee.hookwrapper for callee in callees)
         if self._is_wrapped or self._manager._inner_hookexec.__name__ != "_multicall":
             return False
         all_values = (*values.values(),)
