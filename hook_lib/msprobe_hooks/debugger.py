@@ -22,7 +22,7 @@ from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, re
 if TYPE_CHECKING:
     from torch import nn
 
-    from msprobe_hooks.extension_points import Feeding, Probe
+    from msprobe_hooks.extension_points import Feeding, Probe, Switch
     from msprobe_hooks.recording.session import Model, Session
 
 _log = logging.getLogger("msprobe_hooks")
@@ -64,6 +64,7 @@ class PrecisionDebugger:
     _session: Session | None = None
     _probe: Probe | None = None
     _load: Feeding | None = None
+    _switch: Switch | None = None
     _warned: set[str]
     #: What is recorded and where, under msprobe's names.
     config: DebuggerConfig
@@ -105,6 +106,9 @@ class PrecisionDebugger:
                 instance._session = open_session(_settings(config_path, arguments), model, cls._framework)
                 instance._load = _feeding(common.get("load"), instance._session, cls._framework)
             instance._warned = set()
+            instance._switch = first("open_switch", config_path, common)
+            if instance._switch is None and common.get("dump_enable") is not None:
+                raise ConfigError("dump_enable", common["dump_enable"], "not supported by any installed extension")
             recording = instance._probe or instance._session
             assert recording is not None
             instance.config = DebuggerConfig(recording)
@@ -148,6 +152,9 @@ class PrecisionDebugger:
             instance._warn_once("token_range is ignored: everything between start() and stop() is recorded")
         if instance._probe is not None:
             instance._warn_once("start() and stop() do nothing with task grad_probe; call monitor() before training")
+        instance._maybe_reload_config()
+        if instance._switch is not None and not instance._switch.is_on:
+            return
         if instance._load is not None:
             instance._load.start(model)
             if not instance._load.is_recorded:
@@ -164,10 +171,8 @@ class PrecisionDebugger:
         What ran until now still gets its backward records, which are in the files after ``step``.
         """
         instance = cls._made()
-        if instance._load is not None:
-            instance._load.stop()
-        if instance._session is not None:
-            instance._session.stop()
+        instance._pause()
+        instance._maybe_reload_config()
 
     @classmethod
     def forward_backward_dump_end(cls) -> None:
@@ -189,6 +194,7 @@ class PrecisionDebugger:
         session = instance._session
         if session is not None:
             session.step()
+        instance._maybe_reload_config()
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
@@ -270,6 +276,23 @@ class PrecisionDebugger:
         if cls._instance is None:
             raise RecordingError("there is no PrecisionDebugger; call PrecisionDebugger(...) first")
         return cls._instance
+
+    def _pause(self) -> None:
+        if self._load is not None:
+            self._load.stop()
+        if self._session is not None:
+            self._session.stop()
+
+    def _maybe_reload_config(self, force: bool = False) -> bool:
+        """Follow the switch in ``config.json``, and return whether it was changed; a program of vllm-ascend calls it.
+
+        With or without ``force`` the file is read as soon as it has changed.
+        """
+        if self._switch is None or not self._switch.read_again():
+            return False
+        if not self._switch.is_on:
+            self._pause()
+        return True
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:

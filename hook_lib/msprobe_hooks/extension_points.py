@@ -11,6 +11,7 @@ its own; the first that returns something else wins. What no extension takes is 
 ``open_probe``          `OpenProbe`
 ``open_session``        `OpenSession`
 ``open_feeding``        `OpenFeeding`
+``open_switch``         `OpenSwitch`
 ``open_dump``           `OpenDump`
 """
 
@@ -58,6 +59,16 @@ class Feeding(Protocol):
         """End, and return what was fed."""
 
 
+class Switch(Protocol):
+    """A switch that turns a PrecisionDebugger on and off while the program runs."""
+
+    #: Whether what lies between ``start`` and ``stop`` is recorded.
+    is_on: bool
+
+    def read_again(self) -> bool:
+        """Look at it again, and return whether it has changed."""
+
+
 #: The content of msprobe's ``config.json``, or the arguments of a PrecisionDebugger that win over it where they are not
 #: None.
 Keys: TypeAlias = Mapping[str, Any]
@@ -74,6 +85,9 @@ OpenProbe: TypeAlias = Callable[["str | None", Keys, Keys, "Framework"], "Probe 
 
 #: Opens what the key ``load`` of ``config.json`` asks for, for a recording. Raises ConfigError for a wrong value.
 OpenFeeding: TypeAlias = Callable[[Any, "Session", "Framework"], "Feeding | None"]
+
+#: Opens the switch that a ``config.json`` has, from its path and content. Raises ConfigError for a wrong value.
+OpenSwitch: TypeAlias = Callable[["str | Path | None", Keys], "Switch | None"]
 
 #: Opens the dump that goes by a file that is no ``dump.json``. Raises DumpError where it cannot be used.
 OpenDump: TypeAlias = Callable[[Path], "Dump | None"]

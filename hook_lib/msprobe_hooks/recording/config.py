@@ -23,10 +23,6 @@ from msprobe_hooks.recording.spool_writer import SpoolSettings
 _OFF = (None, False)
 _EMPTY: tuple[object, ...] = (None, "", [])
 _COMMON: dict[str, tuple[Sequence[object], str]] = {
-    "enable_dataloader": (_OFF, "false; call start(), stop() and step() around each step"),
-    "dump_enable": ((None,), "not supported, as the file is read once; call start() and stop() in the script"),
-    "seed": ((None,), "not supported, as recording changes nothing; call seed_all(seed) in the script"),
-    "is_deterministic": (_OFF, "false, as recording changes nothing; call seed_all(seed, mode=True) in the script"),
     "acl_config": (_EMPTY, "not supported; level L2 with a record's name in list dumps the kernels of a call"),
 }
 _SECTION: dict[str, tuple[Sequence[object], str]] = {
@@ -38,8 +34,15 @@ _SECTION: dict[str, tuple[Sequence[object], str]] = {
     "backward_input": (_EMPTY, "not supported; record with level L2 and the name of a backward record in list"),
 }
 
+# What msprobe takes and does not follow either, in its newest version.
+_IGNORED: dict[str, tuple[Sequence[object], str]] = {
+    "enable_dataloader": (_OFF, "call start(), stop() and step() around each step"),
+    "seed": ((None,), "call seed_all(seed) in the script"),
+    "is_deterministic": (_OFF, "call seed_all(seed, mode=True) in the script"),
+}
+
 # Numbers are exact whatever ``precision`` says; the others belong to keys above or to static graphs.
-_COMMON_WITHOUT_EFFECT = frozenset({"precision"})
+_COMMON_WITHOUT_EFFECT = frozenset({"precision", "dump_enable", *_IGNORED})
 _SECTION_WITHOUT_EFFECT = frozenset(
     {"online_run_ut_recompute", "nfs_path", "tls_path", "host", "port", "diff_nums"}
     | {"file_format", "device", "precision"}
@@ -172,6 +175,9 @@ def read_common(path: str | Path) -> dict[str, Any]:
         if key not in _COMMON_KEYS and key not in COMMON_KEYS and key not in SECTIONS:
             raise unknown_name(f"{path}: unknown key", key, common[key], _COMMON_KEYS | SECTIONS)
     refuse_common(common)
+    for key, (harmless, remedy) in _IGNORED.items():
+        if common.get(key) not in harmless:
+            _log.warning("%s: %s is ignored, as recording changes nothing; %s", path, key, remedy)
     return common
 
 

@@ -138,10 +138,6 @@ def test_arguments_win_over_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ({"enable_dataloader": True}, r"enable_dataloader is True; allowed: false; call start\(\)"),
-        ({"dump_enable": False}, "dump_enable is False; not supported, as the file is read once"),
-        ({"seed": 1234}, r"seed is 1234; not supported, .*; call seed_all\(seed\)"),
-        ({"is_deterministic": True}, "is_deterministic is True; allowed: false"),
         ({"task": "tensor", "tensor": {"online_run_ut": True}}, r"tensor\.online_run_ut is True; allowed: false"),
         ({"statistics": {"slice": [{"dim": 0, "size": 4}]}}, r"statistics\.slice is .* whole tensors"),
         ({"statistics": {"request_id": "a"}}, r"statistics\.request_id is 'a'"),
@@ -158,6 +154,21 @@ def test_arguments_win_over_the_file(tmp_path):
 def test_a_key_of_msprobe_that_changes_what_is_written_is_refused_by_name(tmp_path, content, text):
     with pytest.raises(ConfigError, match=text):
         read_config(write(tmp_path, **content))
+
+
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        ({"seed": 1234}, "seed is ignored, as recording changes nothing; call seed_all(seed) in the script"),
+        ({"is_deterministic": True}, "is_deterministic is ignored, as recording changes nothing; call seed_all("),
+        ({"enable_dataloader": True}, "enable_dataloader is ignored, as recording changes nothing; call start()"),
+    ],
+)
+def test_a_key_that_msprobe_ignores_is_ignored_with_the_remedy(tmp_path, caplog, content, remedy):
+    with caplog.at_level("WARNING", "msprobe_hooks"):
+        found = read_config(write(tmp_path, **content))
+    assert found == read_config(write(tmp_path))
+    assert remedy in caplog.text
 
 
 def test_keys_of_msprobe_that_change_nothing_are_taken(tmp_path):
