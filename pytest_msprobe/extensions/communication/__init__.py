@@ -13,14 +13,29 @@ Importing its modules loads msgspec and pytest.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_msprobe.run.mode import ModeRegistry
+    from pytest_msprobe.run.mode import DeclaredMode, ModeRegistry
+
+
+@cache
+def declaration() -> DeclaredMode:
+    """Return the declaration of the mode, which is loaded when a run has it."""
+    from pytest_msprobe.run.mode import DeclaredMode
+    from pytest_msprobe.run.shared_options import HTML
+
+    return DeclaredMode(
+        name="communication",
+        flag="--msprobe-communication",
+        flag_help="judge the communication between ranks: the folder of one step or of all steps, or one rank's "
+        "dump.json",
+        home="pytest_msprobe.extensions.communication.mode:CommunicationMode",
+        shared_options=(HTML,),
+    )
 
 
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Add the mode."""
-    from pytest_msprobe.extensions.communication.options import COMMUNICATION
-
-    registry.add(COMMUNICATION)
+    registry.add(declaration())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.extensions.communication.options import COMMUNICATION
+from pytest_msprobe.extensions.communication import declaration
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
@@ -30,10 +30,10 @@ _html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 class CommunicationMode:
     """``--msprobe-communication PATH``, over the dumps of all ranks of a step."""
 
-    name = COMMUNICATION.name
-    flag = COMMUNICATION.flag
-    flag_help = COMMUNICATION.flag_help
-    shared_options = COMMUNICATION.shared_options
+    name = declaration().name
+    flag = declaration().flag
+    flag_help = declaration().flag_help
+    shared_options = declaration().shared_options
     reads_torch_files = True
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:

@@ -39,6 +39,16 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
 
 def pytest_msprobe_session(config: pytest.Config) -> None:
     """Register what starts workers on other hosts."""
-    from pytest_msprobe.extensions.hosts.host_workers import HostWorkers
+    import pytest
+
+    class HostWorkers:
+        # Of xdist, which may not be installed.
+        @pytest.hookimpl(optionalhook=True)
+        def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+            from pytest_msprobe.extensions.hosts.remote_hosts import start_remote_workers
+            from pytest_msprobe.run.usage_errors import usage_errors
+
+            with usage_errors():
+                start_remote_workers(config)
 
     config.pluginmanager.register(HostWorkers(), "msprobe-host-workers")
