@@ -12,8 +12,7 @@ import pytest
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
-from pytest_msprobe.modes.compare.declaration import COMPARE
-from pytest_msprobe.modes.compare.options import compare_key
+from pytest_msprobe.modes.compare.options import COMPARE, compare_key
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
@@ -148,7 +147,7 @@ class CompareMode:
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the collected calls, the summary, and what writes tables and page."""
         from pytest_msprobe.modes.compare.rows import ComparedCalls, compared_key
-        from pytest_msprobe.modes.compare.summary import CompareSummary
+        from pytest_msprobe.modes.compare.summary import CompareSummary, CulpritList
 
         options, compare = config.stash[options_key], config.stash[compare_key]
         if _other_key in config.stash:
@@ -159,6 +158,7 @@ class CompareMode:
         reporters: dict[str, object] = {
             "msprobe-compared-calls": calls,
             "msprobe-compare-summary": CompareSummary(pairs, calls),
+            "msprobe-culprit-list": CulpritList(),
         }
         if options.csv or compare.xlsx or compare.html:
             from pytest_msprobe.modes.compare.reporting import CompareReports

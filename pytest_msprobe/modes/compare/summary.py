@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from msprobe_hooks.dump.call_context import relevant_frames
-from msprobe_hooks.dump.names import is_forward
+from msprobe_hooks.dump.names import forward_of, is_forward
 from msprobe_hooks.dump.tokens import FILE as TOKENS
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
@@ -17,8 +19,6 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Compar
 from pytest_msprobe.reports.summary import write_section
 
 if TYPE_CHECKING:
-    import pytest
-
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.given_values import Given
 
@@ -27,6 +27,8 @@ _SHOWN = 4
 _CANCELLED = "hold sums that cancel, or what follows from them"
 _FRAMES_SHOWN = 3
 _NO_PAIR = -1
+# What pytest lists without ``-r``: failures and errors.
+_DEFAULT_LETTERS = "fE"
 
 # What a difference begins in, and what is said of the others of its kind.
 _FORWARD, _BACKWARD, _SAVED = "forward culprit", "backward culprit", "saved value that differs"
@@ -35,6 +37,25 @@ _KINDS = {
     _BACKWARD: "backward calls after it that add to the error",
     _SAVED: "saved values after it that differ",
 }
+
+
+class CulpritList:
+    """Failures that a terminal lists: those that inherited their error only with ``-v``, or where ``-r`` asks for them.
+
+    One wrong weight makes thousands of calls differ that come after it.
+    """
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+        """Leave them out while pytest lists failures, not of its counts."""
+        config, failed = terminalreporter.config, terminalreporter.stats.get("failed", [])
+        if failed and config.get_verbosity() <= 0 and config.getoption("reportchars") == _DEFAULT_LETTERS:
+            culprits = [report for report in failed if getattr(report, "msprobe_cause", "") != "inherited"]
+            # A run of one such call is about that call.
+            terminalreporter.stats["failed"] = culprits or failed
+        yield
+        if failed:
+            terminalreporter.stats["failed"] = failed
 
 
 class CompareSummary:
@@ -91,7 +112,7 @@ class CompareSummary:
             lines.append(f"finished before this run, not included above: {before}")
         if self._inherited:
             whose = "its error from its" if self._inherited == 1 else "their error from their"
-            lines.append(f"{self._inherited} of them inherited {whose} inputs")
+            lines.append(f"{self._inherited} of them inherited {whose} inputs (listed with -v)")
         if self._cancelled:
             hold = "holds a sum that cancels, or what follows from it" if self._cancelled == 1 else _CANCELLED
             lines.append(f"{self._cancelled} of them {hold}: judged by the scale of the terms")
@@ -118,21 +139,50 @@ class CompareSummary:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
             yield from (f"    {line}" for line in _where(pair.reshaped))
             calls = [call for call in calls if not has_other_shapes(call)]
-        for kind, words in _KINDS.items():
+        for kind in _KINDS:
             own = [call for call in calls if _kind(pair, call) == kind]
             if own:
-                first = own[0]
-                inputs = pair.given(first)
-                yield f"{where}first {kind}: {inputs.headline or _finding(first)}"
-                yield from (f"    {line}" for line in _place(pair, first, inputs))
-                if first.outcome == "warn":
-                    failing = next((call for call in own if call.outcome == "fail"), None)
-                    if failing is not None:
-                        yield f"  first wrong beyond a warning: {_finding(failing)}"
-                if len(own) > 1:
-                    yield f"  {words}: {listed((call.record for call in own[1:]), _SHOWN)}"
+                yield from self._of_kind(pair, kind, own, where)
         if batches is None:
             yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
+
+    def _of_kind(self, pair: DumpPair, kind: str, own: Sequence[ComparedCall], where: str) -> Iterator[str]:
+        """Yield what the differences of a kind begin with, and what adds to them."""
+        # Other values have other gradients.
+        unexplained = [call for call in own if kind != _BACKWARD or not self._differs_forward(pair, call)]
+        first = next(iter(unexplained), own[0])
+        inputs, former = pair.given(first), self._wrong_step_before(pair)
+        if not unexplained:
+            yield f"{where}backward calls differ as their forward calls do, first {_finding(first)}"
+        elif kind == _FORWARD and former is not None and inputs.weights and not (inputs.outside or inputs.unnamed):
+            names = listed([*inputs.weights, *inputs.more_weights], _SHOWN)
+            yield f"{where}begins with weights that differ since step {former.step}: {names}"
+        else:
+            yield f"{where}first {kind}: {inputs.headline or _finding(first)}"
+            yield from (f"    {line}" for line in _place(pair, first, inputs))
+        if first.outcome == "warn":
+            failing = next((call for call in own if call.outcome == "fail"), None)
+            if failing is not None:
+                yield f"  first wrong beyond a warning: {_finding(failing)}"
+        if len(own) > 1:
+            yield f"  {_KINDS[kind]}: {listed((call.record for call in own if call is not first), _SHOWN)}"
+
+    def _differs_forward(self, pair: DumpPair, call: ComparedCall) -> bool:
+        """Return whether the forward call of a backward one differs."""
+        order = pair.orders.get(forward_of(call.record))
+        forward = None if order is None else self._calls.find(pair.index, order)
+        return forward is not None and forward.outcome in ("warn", "fail")
+
+    def _wrong_step_before(self, pair: DumpPair) -> DumpPair | None:
+        """Return the first step before, of the same rank and stage, in which something differs."""
+        before = (
+            other
+            for other in self._pairs
+            if (other.rank, other.stage) == (pair.rank, pair.stage)
+            and (other.step or 0) < (pair.step or 0)
+            and self._suspects[other.index]
+        )
+        return min(before, key=lambda other: other.step or 0, default=None)
 
     def _of_values(self) -> Iterator[str]:
         """Return which values were left out, or compared in part."""

@@ -26,13 +26,13 @@ def test_the_summary_leads_with_the_first_culprit(compare: Compare, three: tuple
             "first forward culprit: Torch.mm.0.forward (output.0: scaled error 3.33e-01 exceeds limit 2.40e-04, "
             "warning limit 6.00e-05)",
             "3 calls: 1 equal enough, 2 wrong",
-            "1 of them inherited its error from its inputs",
+            "1 of them inherited its error from its inputs (listed with -v)",
         ]
     )
 
 
 def test_a_call_whose_inputs_differ_already_names_the_first_culprit(compare: Compare, three: tuple[Path, Path]) -> None:
-    compare(*three).stdout.fnmatch_lines(["*Its inputs differ already; first culprit: Torch.mm.0.forward"])
+    compare(*three, "-v").stdout.fnmatch_lines(["*Its inputs differ already; first culprit: Torch.mm.0.forward"])
 
 
 def test_the_failure_shows_what_how_much_and_how_to_run_it_again(compare: Compare, three: tuple[Path, Path]) -> None:
