@@ -14,7 +14,7 @@ from pytest_msprobe.fixtures import recording, summary
 from pytest_msprobe.installed_extensions import extensions
 from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.options import CHECK
-from pytest_msprobe.modes.compare.options import COMPARE
+from pytest_msprobe.modes.compare.registry import COMPARE
 from pytest_msprobe.reports.report_payload import strip_results
 from pytest_msprobe.run import (
     collection,

@@ -19,8 +19,8 @@ from msprobe_hooks.errors import StartError
 from msprobe_hooks.extensions.environment.start_file import TensorFact
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values import system_memory
-from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.leaves import TreeError, leaves
 from pytest_msprobe.extensions.checkpoint.weights_folder import main_file, read_checkpoint
 from pytest_msprobe.extensions.environment import msprobe_pack
 

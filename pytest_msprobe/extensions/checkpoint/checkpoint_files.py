@@ -21,8 +21,8 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted, numbered
 from msprobe_hooks.regular_files import read_regular
 from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
-from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.leaves import TreeError, leaves
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
 
 _WIDER = ("float32", "float64")

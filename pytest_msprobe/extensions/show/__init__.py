@@ -1,6 +1,6 @@
-"""Contents of tensors: what a file, a record or a saved case holds, and where two of them differ.
+"""Contents of tensors: of a file, a record or a saved case, and of two of them. Needs the extension checkpoint.
 
-``pytest-msprobe show A`` prints one, ``pytest-msprobe show A B`` the differences of two, of which ``--html FILE``
+``pytest-msprobe show A`` prints one, ``pytest-msprobe show A B`` where two differ, of which ``--html FILE``
 writes a page and ``--csv FILE`` a table.
 A tensor is named by its file, by ``dump.json::RECORD`` or by the folder of a saved case.
 It adds no option to pytest.

@@ -27,9 +27,9 @@ from msprobe_hooks.messages import did_you_mean, escaped_name, listed, numbered
 from msprobe_hooks.regular_files import open_regular
 from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
-from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.extensions.checkpoint.leaves import TreeError, leaves
 from pytest_msprobe.results.outcomes import Skip
 
 _NUMPY = b"\x93NUMPY"

@@ -12,7 +12,8 @@ import pytest
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
-from pytest_msprobe.modes.compare.options import COMPARE, compare_key
+from pytest_msprobe.modes.compare.options import compare_key
+from pytest_msprobe.modes.compare.registry import COMPARE
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts

@@ -1,4 +1,4 @@
-"""Declaration of the comparison, which runs of other modes load in place of the mode, and its options."""
+"""Options of a comparison: the golden run, how calls are matched, and the options of its parts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from pytest_msprobe.run import option_fields, shared_options
-from pytest_msprobe.run.mode import DeclaredMode
+from pytest_msprobe.run import option_fields
 from pytest_msprobe.run.option_fields import existing, existing_file, read_fields, setting, shared
-from pytest_msprobe.run.shared_options import GOLDEN, JSON, MAPPING, MODEL_CONFIG, golden_path, html_file, xlsx_folder
+from pytest_msprobe.run.shared_options import GOLDEN, MAPPING, golden_path, html_file, xlsx_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -143,20 +142,3 @@ def with_mappings(options: CompareOptions, files: Collection[Path]) -> CompareOp
         mapping=sections.get("data", [None])[0],
         parts=tuple(part.with_mappings(sections) for part in options.parts),
     )
-
-
-def _parts() -> Collection[type[PartOptions]]:
-    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
-
-    return ComparisonRegistry().options
-
-
-COMPARE = DeclaredMode(
-    name="compare",
-    flag="--msprobe-compare",
-    flag_help="compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks",
-    home="pytest_msprobe.modes.compare.mode:CompareMode",
-    shared_options=(GOLDEN, shared_options.XLSX, shared_options.HTML, JSON, MAPPING, MODEL_CONFIG),
-    options=(CompareOptions,),
-    parts=_parts,
-)

@@ -1,4 +1,4 @@
-"""Parts that extensions and plugins add to comparisons: kinds, names, transformations, layouts of ranks, graphs."""
+"""Declaration of the comparison, and the parts that extensions and plugins add to it: kinds, names, layouts, graphs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.installed_extensions import register
+from pytest_msprobe.modes.compare.options import CompareOptions, PartOptions
+from pytest_msprobe.run.mode import DeclaredMode
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, XLSX
 
 if TYPE_CHECKING:
     import pytest
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.matching.name_translation import Translation
     from pytest_msprobe.modes.compare.measure.compared_sides import TensorTransformations
-    from pytest_msprobe.modes.compare.options import CompareOptions, PartOptions
     from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
     from pytest_msprobe.modes.compare.runs import Layout, Runs
     from pytest_msprobe.run.item import DumpItem
@@ -145,3 +147,15 @@ class ComparisonRegistry:
             part(**{name: value for name, value in values.items() if name in names})
             for part, names in zip(self.options, fields_of_parts, strict=True)
         )
+
+
+#: The comparison, which runs of other modes load in place of its mode.
+COMPARE = DeclaredMode(
+    name="compare",
+    flag="--msprobe-compare",
+    flag_help="compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks",
+    home="pytest_msprobe.modes.compare.mode:CompareMode",
+    shared_options=(GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG),
+    options=(CompareOptions,),
+    parts=lambda: ComparisonRegistry().options,
+)
