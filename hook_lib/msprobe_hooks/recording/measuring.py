@@ -100,18 +100,14 @@ class Measuring(Framework):
         self._waiting: dict[int, tuple[TensorEntry, Statistics]] = {}
         self._keeps_all = settings.task == "tensor"
 
-    def keeps(self, name: str) -> bool:
-        """Return whether the tensors of a record are written to files."""
-        parts = self.settings.tensor_list
-        return self._keeps_all or (bool(parts) and any(part in name for part in parts))
-
     def elements(self, name: str) -> ElementBuilder:
         """Return a builder for the elements of a record."""
         return self.written_elements(name)
 
     def written_elements(self, name: str) -> Elements:
         """Return a builder for the elements of a record that is written as they are now."""
-        if self.keeps(name):
+        parts = self.settings.tensor_list
+        if self._keeps_all or (parts and any(part in name for part in parts)):
             return self.elements_class(name, self.summarise, self.save)
         return self.elements_class(name, self.summarise, None, self.shared, self.copied)
 

@@ -52,7 +52,10 @@ class StackTable:
 
     def in_words(self, stack: Stack) -> list[str]:
         """Return the frames of a stack as they are written, from the innermost out."""
-        return self._lines[stack] if stack in self._lines else _in_words(self._frames[stack])
+        if stack not in self._lines:
+            # The same calls come at each step.
+            self._lines[stack] = _in_words(self._frames[stack])
+        return self._lines[stack]
 
     @property
     def is_full(self) -> bool:

@@ -61,9 +61,9 @@ class Summary:
         """Return how many records were written."""
         return self.calls + self.backwards + self.modules + self.saves
 
-    def add(self, count: Count) -> None:
-        """Count one more record."""
-        setattr(self, count, getattr(self, count) + 1)
+    def add(self, count: Count, number: int = 1) -> None:
+        """Count so many more records."""
+        setattr(self, count, getattr(self, count) + number)
 
     def note_error(self, where: str, error: Exception) -> None:
         """Count a failure to observe, and log the first of those that are alike; the user's code goes on.

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -280,9 +281,8 @@ class StepFiles:
         if self.tensors is not None:
             self.tensors.flush(_MOST_SECONDS)
         refused = dict(self._writer.records((name, record) for name, record, _ in records))
-        for name, _, count in records:
-            if name not in refused:
-                self._summary.add(count)
+        for count, number in Counter(count for name, _, count in records if name not in refused).items():
+            self._summary.add(count, number)
         self._writer.parents(dict(parents).items())
         if with_stacks or self._stacks.is_full:
             self._writer.stacks(self._stacks.take())

@@ -26,7 +26,7 @@ from torch._C import (
     _pop_torch_function_stack,
     _push_on_torch_function_stack,
 )
-from torch._guards import CompileContext, TracingContext
+from torch._guards import _TLS
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
@@ -81,11 +81,16 @@ def is_traced() -> bool:
     return (
         torch.compiler.is_compiling()
         or _is_tracing()
-        or CompileContext.try_get() is not None
-        or TracingContext.try_get() is not None
+        or _has_compiler_context()
         or (_len_torch_dispatch_stack() > 0 and _has_tracing_mode())
         or _dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)
     )
+
+
+def _has_compiler_context() -> bool:
+    # What `CompileContext.try_get` and `TracingContext.try_get` look for, without an AttributeError each at every call.
+    contexts = _TLS.__dict__
+    return contexts.get("compile_context") is not None or contexts.get("tracing_context") is not None
 
 
 def _has_tracing_mode() -> bool:

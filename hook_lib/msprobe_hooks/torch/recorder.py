@@ -250,6 +250,8 @@ class TorchRecorder(Recorder):
 
     def differentiated(self, values: Any) -> list[Tensor]:
         """Return the tensors that require a gradient."""
+        if isinstance(values, Tensor):
+            return [values] if values.requires_grad else []
         return [tensor for tensor in tensors_in(values, Tensor) if tensor.requires_grad]
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
