@@ -7,10 +7,11 @@ import json
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from shutil import copytree
+from typing import TypeAlias
 
 from measure import PEER_PYTHON, ROOT, scratch
 
@@ -44,28 +45,37 @@ def large(records: int) -> Path:
     """Return a dump of so many records, 1.2 kB each, written on first use as a recording lays it out."""
     path = scratch() / f"large-{records}" / "dump.json"
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        with path.open("w") as file:
-            file.write('{\n "task": "statistics",\n "level": "L1",\n "framework": "pytorch",\n')
-            file.write(' "dump_data_dir": null,\n "data": {\n')
-            for position, (name, record) in enumerate(islice(_records(), records)):
-                text = json.dumps(record, indent=1).replace("\n", "\n  ")
-                file.write(f'{"," if position else ""}\n  "{name}": {text}')
-            file.write("\n }\n}\n")
+        write_records(path, _LARGE_CALLS, records)
     return path
 
 
-def _records() -> Iterator[tuple[str, object]]:
-    """Yield forward and backward records without end, a few APIs by turns."""
-    apis = [
-        ("Functional.linear", [[64, 256], [1024, 256], [1024]], [64, 1024]),
-        ("Functional.layer_norm", [[8, 64, 256], [256], [256]], [8, 64, 256]),
-        ("Torch.matmul", [[8, 4, 64, 64], [8, 4, 64, 64]], [8, 4, 64, 64]),
-        ("Functional.batch_norm", [[8, 64, 32, 32], [64], [64], [64]], [8, 64, 32, 32]),
-    ]
+# An API, the shapes of its arguments and that of its output.
+Calls: TypeAlias = Sequence[tuple[str, list[list[int]], list[int]]]
+
+_LARGE_CALLS: Calls = (
+    ("Functional.linear", [[64, 256], [1024, 256], [1024]], [64, 1024]),
+    ("Functional.layer_norm", [[8, 64, 256], [256], [256]], [8, 64, 256]),
+    ("Torch.matmul", [[8, 4, 64, 64], [8, 4, 64, 64]], [8, 4, 64, 64]),
+    ("Functional.batch_norm", [[8, 64, 32, 32], [64], [64], [64]], [8, 64, 32, 32]),
+)
+
+
+def write_records(path: Path, calls: Calls, records: int) -> None:
+    """Write a dump of so many records as a recording lays it out: forward and backward, the calls by turns."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as file:
+        file.write('{\n "task": "statistics",\n "level": "L1",\n "framework": "pytorch",\n')
+        file.write(' "dump_data_dir": null,\n "data": {\n')
+        for position, (name, record) in enumerate(islice(_records(calls), records)):
+            text = json.dumps(record, indent=1).replace("\n", "\n  ")
+            file.write(f'{"," if position else ""}\n  "{name}": {text}')
+        file.write("\n }\n}\n")
+
+
+def _records(calls: Calls) -> Iterator[tuple[str, object]]:
     number = 0
     while True:
-        for api, inputs, output in apis:
+        for api, inputs, output in calls:
             arguments = [_tensor(shape) for shape in inputs]
             yield (
                 f"{api}.{number}.forward",

@@ -102,6 +102,13 @@ BENCHMARKS = (
     Benchmark("Recording", PERFORMANCE, "recording.py", "--repeat 1"),
     Benchmark("Recording, and msprobe", PERFORMANCE, "recording_vs_peer.py", "--rounds 1 --steps 2", (PEER, PEER26)),
     Benchmark("Watching a training", PERFORMANCE, "watching.py", "--pairs 4 --only gpt2"),
+    Benchmark("What a card is asked for", PERFORMANCE, "launches.py", needs=(command("c++"), command("ninja"))),
+    Benchmark(
+        "Growth",
+        PERFORMANCE,
+        "growth.py",
+        "--records 40 80 160 --ranks 2 4 20 --steps 20 40 80",
+    ),
     Benchmark("Live checks", PERFORMANCE, "live.py", "--repeat 1 --steps 3"),
     Benchmark("MindSpore", PERFORMANCE, "mindspore_vs_peer.py", "--rounds 1 --times 1", (PEER26_MINDSPORE,), MINDSPORE),
     Benchmark(

@@ -46,6 +46,7 @@ def make_folder(flag: str, folder: Path) -> None:
 
 #: What the run's files were read into: dumps, but for a mode of `OwnFiles`.
 dumps_key = pytest.StashKey[dict[Path, Any]]()
+_homes_key = pytest.StashKey[set[Path]]()
 
 
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
@@ -69,6 +70,7 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     paths = [absolute(config, argument.partition("::")[0]) for argument in [*arguments, *config.args]]
     dumps = dict.fromkeys(paths[: len(arguments)] if own else [*paths[: len(arguments)], *filter(_may_be_dump, paths)])
     config.stash[labels_key] = label(dumps) if own is None else {path: own.label(path) for path in dumps}
+    config.stash[_homes_key] = {home_of(path) for path in dumps}
     return {path: read(path) for path in dumps}
 
 
@@ -121,8 +123,8 @@ def _arguments(config: pytest.Config, text: str, find: Callable[[Path], list[Pat
 
 def collect_directory(path: Path, parent: pytest.Collector) -> KernelsFolder | None:
     """Return a collector for a folder that is one dump, of kernels, where it is looked for."""
-    dump_file = next((file for file in parent.config.stash.get(dumps_key, {}) if home_of(file) == path), None)
-    return None if dump_file is None else KernelsFolder.from_parent(parent, path=path)
+    is_dump = path in parent.config.stash.get(_homes_key, ())
+    return KernelsFolder.from_parent(parent, path=path) if is_dump else None
 
 
 def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:

@@ -30,7 +30,7 @@ _PROCESS = re.compile(r"proc[0-9]+")
 
 _STEP_OF_TRAINING = re.compile(r"step_[0-9]+")
 _RANK_OF_TRAINING = re.compile(r"rank_[0-9]+")
-_OF_RECORDING = re.compile(r"step[0-9]+|rank[0-9]*|proc[0-9]+")
+OF_RECORDING: Final = re.compile(r"step[0-9]+|rank[0-9]*|proc[0-9]+")
 
 NAME_IN_WORDS: Final = "Type.Op.task.stream.time.input.index.npy"
 SUFFIX: Final = ".npy"
@@ -183,7 +183,7 @@ def _training_step(folder: Path) -> int | None:
 def _folder_of_stage(path: Path) -> Path:
     """Return the folder around those of step and rank."""
     folder = path.parent
-    while _OF_RECORDING.fullmatch(folder.name):
+    while OF_RECORDING.fullmatch(folder.name):
         folder = folder.parent
     return folder
 

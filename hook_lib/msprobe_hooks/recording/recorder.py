@@ -151,7 +151,7 @@ class Recorder(Lifecycle):
 
     def _add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> None:
         files = self._files
-        if files is not None and files.add(name, record, parent, count, stack):
+        if files is not None and files.add(name, record, parent, count, stack, len(self._waiting)):
             self._flush()
 
     def _take_gradients(

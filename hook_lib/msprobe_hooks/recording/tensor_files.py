@@ -166,6 +166,8 @@ class TensorFiles(ABC):
 
 # As many as after which msprobe writes; here they are appended, there the whole file is written anew.
 _FLUSH_RECORDS = 1000
+# Tensors whose numbers may stay on a device until a step ends: 50 MB, as memory is handed out there.
+_MOST_ON_DEVICE = 1 << 15
 # A choice: the caller holds the recorder's lock. A signal handler that has interrupted a save may wait for it.
 _MOST_SECONDS = 1.0
 
@@ -240,10 +242,11 @@ class StepFiles:
         """Return whether a communication has begun."""
         return self._has_lines
 
-    def add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> bool:
+    def add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None, waiting: int) -> bool:
         """Take a record, to be counted as ``count``, with the stack that it was made on where one is given.
 
-        Returns whether it is time to write what waits.
+        Returns whether it is time to write what waits. Where numbers of ``waiting`` tensors are still on a device, it
+        is later, so that the program waits for the device when the step ends.
         """
         self._has_records = True
         if self._has_values:
@@ -254,7 +257,7 @@ class StepFiles:
             self._parents.append((name, parent))
         if stack is not None and self._has_stacks:
             self._stacks.add(name, stack)
-        return len(self._records) >= _FLUSH_RECORDS or self.is_due
+        return self.is_due or (len(self._records) >= _FLUSH_RECORDS and not 0 < waiting < _MOST_ON_DEVICE)
 
     def add_line(self, line: Line) -> None:
         """Write at once what happens to a communication. Raises RecordingError where the disk refuses."""

@@ -2,8 +2,8 @@
 
 It takes effect where no other plugin needs more; the ini setting ``msprobe_fast_path`` (default: true) turns it off.
 It uses a few private names of pytest, and is off, with a warning, where pytest lacks one (``switch``). Which
-records ``-k``, ``--lf`` and ``FILE::NAME`` leave out is known before items are made (``preselection``). It writes no
-file.
+records ``-k``, ``--lf`` and ``FILE::NAME`` leave out is known before items are made, and of thousands of ranks only
+those are looked at that are named (``preselection``). It writes no file.
 
 Take it out by deleting this folder and tests/extensions/fast_path; items then take pytest's own path.
 

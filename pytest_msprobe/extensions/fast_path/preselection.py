@@ -1,19 +1,22 @@
-"""Preselection of a file's records that a run names, before any item is made.
+"""Preselection of what a run names: of the ranks of a run, before folders are gone through, and of a file's records.
 
-An item costs more than reading its record, and a file may have hundreds of thousands of them.
+An item costs more than reading its record, and a file may have hundreds of thousands of them. A run may have thousands
+of ranks, of which pytest would look at each, for each that is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from msprobe_hooks.dump.recording_paths import OF_RECORDING
 from pytest_msprobe.errors import KeywordError
 from pytest_msprobe.extensions.fast_path.left_out_hooks import has_external_impls
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.collection import absolute
+from pytest_msprobe.run.collection import absolute, dumps_key
 from pytest_msprobe.run.keyword_expression import lowered, parse_keywords
 from pytest_msprobe.run.options import options_key
 
@@ -28,6 +31,9 @@ _SEE_ALL_ITEMS = (
     "pytest_collection_modifyitems",
     "pytest_deselected",
 )
+
+# The names behind ``::`` by the files of a run's arguments, an empty one for a whole file.
+_names_key = pytest.StashKey[dict[Path, set[str]]]()
 
 # How many items were not made because of -k.
 _deselected_key = pytest.StashKey[int]()
@@ -70,11 +76,47 @@ class DeselectedItem(pytest.Item):
         raise NotImplementedError
 
 
+class RankFolders:
+    """Collects the folders of steps and ranks in which a run names nothing but dumps."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._children: dict[Path, dict[Path, None]] = {}
+        dumps = config.stash[dumps_key]
+        if any(absolute(config, argument.partition("::")[0]) not in dumps for argument in config.args):
+            return
+        for file in dumps:
+            for child in file.parents[:2]:
+                if OF_RECORDING.fullmatch(child.name):
+                    self._children.setdefault(child.parent, {})[child] = None
+
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> RankFolder | None:
+        """Return a collector for a folder that has folders of steps or ranks."""
+        children = self._children.get(path)
+        return None if children is None else RankFolder.from_parent(parent, path=path, children=children)
+
+
+class RankFolder(pytest.Directory):
+    """A folder of which only the folders of some steps or ranks are collected."""
+
+    def __init__(self, *, children: Iterable[Path], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._folders = children
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        """Yield the collectors of these folders."""
+        for path in self._folders:
+            yield self.ihook.pytest_collect_directory(path=path, parent=self)
+
+
 def _given(file: pytest.File) -> frozenset[str] | None:
     """Return the names behind ``::``, None where an argument names the whole file or none names it."""
-    arguments = (argument.partition("::") for argument in file.config.args)
-    names = frozenset(name for path, _, name in arguments if absolute(file.config, path) == file.path)
-    return names if names and "" not in names else None
+    config = file.config
+    if _names_key not in config.stash:
+        config.stash[_names_key] = by_file = dict[Path, set[str]]()
+        for path, _, name in (argument.partition("::") for argument in config.args):
+            by_file.setdefault(absolute(config, path), set()).add(name)
+    names = config.stash[_names_key].get(file.path, set())
+    return frozenset(names) if names and "" not in names else None
 
 
 def _failed(file: pytest.File) -> frozenset[str] | None:

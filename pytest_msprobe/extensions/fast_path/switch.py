@@ -97,9 +97,10 @@ def register(config: pytest.Config) -> None:
         # Modules that import private names of pytest, which are there.
         from pytest_msprobe.extensions.fast_path.fast_protocol import FastProtocol
         from pytest_msprobe.extensions.fast_path.left_out_hooks import register_log_capture
-        from pytest_msprobe.extensions.fast_path.preselection import preselect
+        from pytest_msprobe.extensions.fast_path.preselection import RankFolders, preselect
         from pytest_msprobe.run.reporting import attach_start
 
         config.stash[preselect_key] = preselect
         register_log_capture(config)
+        config.pluginmanager.register(RankFolders(config), "msprobe-rank-folders")
         config.pluginmanager.register(FastProtocol(config, attach_start), "msprobe-fast-protocol")

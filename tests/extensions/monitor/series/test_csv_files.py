@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.errors import ConfigError, MonitorError
+from msprobe_hooks.extensions.monitor.series import blocks, csv_files
 from msprobe_hooks.extensions.monitor.series.reader import open_run
 from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
 
@@ -122,3 +123,18 @@ def test_what_is_written_is_what_is_read(tmp_path_factory, drawn, ndigits, steps
 def test_an_unknown_format_names_those_there_are(tmp_path):
     with pytest.raises(ConfigError, match="format is 'xml'; allowed: csv"):
         open_writer("xml", tmp_path, ["norm"], ndigits=6, steps_per_file=1)
+
+
+def test_around_the_wanted_tensors_few_lines_of_a_file_are_read(write, monkeypatch):
+    tensors, steps = 256, 4
+    folder = write(*(row(step, step + i / 256, name=f"layer{i}") for step in range(steps) for i in range(tensors)))
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 32 * steps * 2 * 8)
+    run = open_run(folder)
+    lines: list[str] = []
+    cells = csv_files._cells
+    monkeypatch.setattr(csv_files, "_cells", lambda line: lines.append(line) or cells(line))
+    for key in run.keys:
+        start = int(key.name.removeprefix("layer")) / 256
+        assert run.read(key).values.tolist() == [pytest.approx(step + start, abs=1e-6) for step in range(steps)]
+    # Each of eight blocks of tensors would go through all lines otherwise.
+    assert len(lines) < 3 * tensors * steps

@@ -50,6 +50,10 @@ class _Runtime(ModuleType):
         index = device if isinstance(device, int) else torch.device(device).index
         return self.default_generators[torch.accelerator.current_device_index() if index is None else index]
 
+    def take_counts(self) -> dict[str, int]:
+        """Return how often each thing was done since this was last asked, as ``backend.cpp`` names it."""
+        return dict(_backend.take_counts())
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16]
 

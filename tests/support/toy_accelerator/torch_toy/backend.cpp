@@ -4,6 +4,7 @@
 //   TOY_FALLBACK=0     nothing computes for it: what it has no kernel for, it has not
 //   TOY_FLOAT64=0      tensors of float64 are refused, as by MPS
 //   TOY_CARDS=2        how many cards there are
+// It counts what a card would be given: kernels by operator, transfers "to card" and "to host", and "waits" of the host.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
@@ -28,6 +29,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,28 @@ const std::map<std::string, std::string>& faults() {
 
 void require_card() {
   TORCH_CHECK(!is_lost, "toy: the card is lost");
+}
+
+// Backward passes run on a thread of their own.
+std::mutex counting;
+std::map<std::string, long> counted;
+thread_local bool is_counting = true;
+
+// What the CPU fetches to compute for the card is no transfer that a card with that kernel would have.
+struct Uncounted {
+  Uncounted() { is_counting = false; }
+  ~Uncounted() { is_counting = true; }
+};
+
+void count_one(const std::string& what) {
+  if (!is_counting) return;
+  const std::lock_guard<std::mutex> lock(counting);
+  ++counted[what];
+}
+
+std::map<std::string, long> take_counts() {
+  const std::lock_guard<std::mutex> lock(counting);
+  return std::exchange(counted, {});
 }
 
 // What the fault of an operator does before it computes; returns whether its result is to be wrong.
@@ -120,7 +144,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
-  void synchronizeDevice(const c10::DeviceIndex) const override { require_card(); }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    count_one("waits");
+    require_card();
+  }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -146,6 +173,7 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
 template <typename Draw>
 void draw(const at::Tensor& self, const std::optional<at::Generator>& given, Draw drawn_by) {
   const at::Generator& own = given.has_value() ? *given : default_generator(self.device().index());
+  count_one("random");
   at::Generator on_cpu = at::detail::createCPUGenerator();
   on_cpu.set_state(own.get_state());
   drawn_by(on_host(self), on_cpu);
@@ -202,8 +230,10 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
   return at::detail::empty_strided_generic(size, stride, &memory, keys, c10::dtype_or_default(dtype));
 }
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool is_asynchronous) {
   require_card();
+  count_one(!self.is_privateuseone() ? "to card" : to.is_privateuseone() ? "copy" : "to host");
+  if (!to.is_privateuseone() && !is_asynchronous) count_one("waits");
   on_host(to).copy_(on_host(self));
   return to;
 }
@@ -213,10 +243,15 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
   return copy_from(self, to, false);
 }
 
-at::Scalar local_scalar_dense(const at::Tensor& self) { return on_host(self).item(); }
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  count_one("to host");
+  count_one("waits");
+  return on_host(self).item();
+}
 
 at::Tensor& exp_out(const at::Tensor& self, at::Tensor& out) {
   const bool is_wrong = meets_fault("exp");
+  count_one("exp");
   on_host(out).copy_(at::exp(on_host(self)));
   if (is_wrong) make_wrong(out);
   return out;
@@ -224,6 +259,7 @@ at::Tensor& exp_out(const at::Tensor& self, at::Tensor& out) {
 
 at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
   const bool is_wrong = meets_fault("mm");
+  count_one("mm");
   on_host(out).copy_(at::mm(on_host(self), on_host(other)));
   if (is_wrong) make_wrong(out);
   return out;
@@ -231,12 +267,14 @@ at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& 
 
 at::Tensor& add_out(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha, at::Tensor& out) {
   require_card();
+  count_one("add");
   on_host(out).copy_(at::add(on_host(self), on_host(other), alpha));
   return out;
 }
 
 at::Tensor& mul_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
   require_card();
+  count_one("mul");
   on_host(out).copy_(at::mul(on_host(self), on_host(other)));
   return out;
 }
@@ -244,6 +282,8 @@ at::Tensor& mul_out(const at::Tensor& self, const at::Tensor& other, at::Tensor&
 void compute_on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const std::string name = operation.operator_name().name.substr(sizeof("aten::") - 1);
   const bool is_wrong = meets_fault(name);
+  count_one(name);
+  const Uncounted uncounted;
   at::native::cpu_fallback(operation, stack);
   if (is_wrong && !stack->empty() && stack->back().isTensor()) make_wrong(stack->back().toTensor());
 }
@@ -290,5 +330,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   static toy::Hooks hooks;
   at::RegisterPrivateUse1HooksInterface(&hooks);
   m.def("count", [] { return int(toy::count()); });
+  m.def("take_counts", &toy::take_counts);
   m.def("default_generator", [](int index) { return toy::default_generator(static_cast<c10::DeviceIndex>(index)); });
 }

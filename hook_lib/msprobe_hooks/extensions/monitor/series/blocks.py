@@ -25,8 +25,8 @@ _BEHIND = 2
 _MISSED = 5
 _SHOWN = 3
 
-# Little compared with what judging needs, also where several runs are compared. Files that are only read whole, CSV
-# among them, are gone through again for each block, so that theirs are larger.
+# Little compared with what judging needs, also where several runs are compared. Files that are only read whole, as CSV
+# of few tensors, are gone through again for each block, so that theirs are larger.
 _BLOCK_BYTES = 2**26
 _BLOCK_BYTES_OF_WHOLE_FILES = 2**27
 
@@ -102,8 +102,9 @@ class Contents:
         return [*map(int, np.flatnonzero((lowest <= max(numbers)) & (highest >= min(numbers))))]
 
     def are_whole(self, parts: Iterable[Part]) -> bool:
-        """Return whether files have no groups of rows that could be left aside."""
-        return all(self._reaches[part].shape[1] <= 1 for part in parts)
+        """Return whether files have no groups of rows that could be left aside: each has all of the file's tensors."""
+        reaches = [self._reaches[part] for part in parts]
+        return all(bool((reach == reach[:, :1]).all()) for reach in reaches)
 
 
 def read_contents(parts: Iterable[Part]) -> Contents:

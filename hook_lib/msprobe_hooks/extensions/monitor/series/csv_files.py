@@ -12,11 +12,14 @@ from __future__ import annotations
 import csv
 import os
 import re
+import sys
 from array import array
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import numpy as np
 
@@ -41,6 +44,9 @@ _CUT_LINES_SHOWN = 3
 # Bytes that are looked at for the header of a file that may be none of ours, such as one long line.
 _LONGEST_HEADER = 2**16
 _SPECIAL = re.compile(r'[,"\r\n]')
+# Lines of a group are read or left aside together. A step begins a new one, but where groups would have few lines; a
+# choice: places of smaller groups take more memory, larger ones have more tensors that nobody wants.
+_MOST_LINES, _FEW_LINES = 64, 16
 
 
 class CsvWriter:
@@ -134,6 +140,11 @@ class _Columns:
     statistics: tuple[str, ...]
     values: tuple[tuple[str, tuple[int, ...]], ...]
 
+    def identity(self) -> Callable[[Sequence[str]], Any]:
+        """Return what gives those cells of a line that say of which tensors it is."""
+        places = (self.name, self.vpp_stage, self.micro_step, self.scope)
+        return itemgetter(*(place for place in places if place is not None))
+
 
 def _read_header(header: Sequence[str]) -> _Columns | None:
     """Return what the columns mean; None for a header that no version of msprobe writes."""
@@ -162,6 +173,10 @@ def _read_header(header: Sequence[str]) -> _Columns | None:
     )
 
 
+# Lines that follow each other: the number of the first, its place in the file, and the place of the end.
+_Span: TypeAlias = tuple[int, int, int]
+
+
 class CsvPart:
     """One CSV file of a run, as it was when it was opened: what a running training appends is passed over."""
 
@@ -177,7 +192,8 @@ class CsvPart:
         stat = path.stat()
         self.written, self._size = stat.st_mtime_ns, stat.st_size
         with open_regular(path) as file:
-            header = file.readline(_LONGEST_HEADER).decode("utf-8-sig", errors="replace")
+            first = file.readline(_LONGEST_HEADER)
+        header = first.decode("utf-8-sig", errors="replace")
         if not header.endswith("\n"):
             raise CutFileError(path, "it ends before its header does")
         columns = _read_header(_cells(header))
@@ -188,28 +204,64 @@ class CsvPart:
             )
         self._columns = columns
         self.statistics = columns.statistics
+        self._start = len(first)
+        # The first line of each group, by its number and by its place in the file.
+        self._numbers, self._places = array("q"), array("q")
 
     def index(self) -> Table:
         """Return all rows without their values. Raises MonitorError for text that cannot be read, by its line."""
-        return self._read(None)
+        self._numbers, self._places = array("q"), array("q")
+        cut: list[int] = []
+        table = self._read(None, [(2, self._start, self._size)], cut)
+        self.notes = [_cut_lines(self.path, cut)] if cut else []
+        return table
 
     def read(self, tensors: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted tensors. Raises MonitorError for text that cannot be read, by its line."""
-        return self._read(tensors)
+        return self._read(tensors, self._spans(groups), [])
 
-    def _read(self, tensors: Container[Watched] | None) -> Table:
-        """Return the rows of the wanted tensors with their values, or all rows without."""
+    def _spans(self, groups: Iterable[int]) -> Iterator[_Span]:
+        """Yield where groups are, those that follow each other as one."""
+        for _, follow in groupby(enumerate(groups), lambda numbered: numbered[1] - numbered[0]):
+            members = [group for _, group in follow]
+            first, end = members[0], members[-1] + 1
+            yield (
+                self._numbers[first],
+                self._places[first],
+                self._places[end] if end < len(self._places) else self._size,
+            )
+
+    def _read(self, tensors: Container[Watched] | None, spans: Iterable[_Span], cut: list[int]) -> Table:
+        """Return the rows of the wanted tensors with their values, or all rows without, whose groups are noted.
+
+        ``cut`` gets the numbers of lines that are not whole.
+        """
         watched: dict[Watched, int] = {}
-        owners, steps, values = array("i"), array("q"), array("d")
-        for number, cells in self._lines():
+        owners, steps, values, begins = array("i"), array("q"), array("d"), array("q")
+        # The numbers from which on lines begin a group: those of a new step, and any.
+        of_step = of_any = 0 if tensors is None else sys.maxsize
+        step, column, identity = -1, self._columns.step, self._columns.identity()
+        # Of lines that say nothing else than the step and numbers, by what they say.
+        by_identity: dict[Any, Sequence[tuple[Watched, Sequence[int]]]] = {}
+        for number, place, cells in self._lines(spans, cut):
             try:
-                step = int(cells[self._columns.step])
-                for tensor, places in self._tensors(cells):
+                former, step, count = step, int(cells[column]), len(owners)
+                in_line = by_identity.get(key := identity(cells))
+                if in_line is None:
+                    in_line = [*self._tensors(cells)]
+                    if len(self._columns.values) == 1:
+                        by_identity[key] = in_line
+                for tensor, places in in_line:
                     if tensors is None or tensor in tensors:
                         owners.append(watched.setdefault(tensor, len(watched)))
                         steps.append(step)
                         if tensors is not None:
                             values.extend([float(cells[i] or "nan") for i in places])
+                if number >= of_step and (number >= of_any or step != former) and len(owners) > count:
+                    of_step, of_any = number + _FEW_LINES, number + _MOST_LINES
+                    self._numbers.append(number)
+                    self._places.append(place)
+                    begins.append(count)
             except (ValueError, OverflowError):
                 raise MonitorError(f"{self.path}:{number}: {self._wrong_number(cells)}") from None
         return Table(
@@ -217,7 +269,7 @@ class CsvPart:
             np.array(owners, np.int32),
             np.array(steps, np.int64),
             np.array(values).reshape(-1, len(self.statistics)).T,
-            np.zeros(min(1, len(owners)), np.int64),
+            np.array(begins, np.int64),
         )
 
     def _tensors(self, cells: Sequence[str]) -> Iterator[tuple[Watched, Sequence[int]]]:
@@ -246,23 +298,22 @@ class CsvPart:
             if has_numbers or not is_known:
                 yield side
 
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield number and cells of each whole line; the others are reported in the notes."""
-        cut: list[int] = []
-        left = self._size
+    def _lines(self, spans: Iterable[_Span], cut: list[int]) -> Iterator[tuple[int, int, list[str]]]:
+        """Yield number, place and cells of each whole line; ``cut`` gets the numbers of the others."""
+        count, size = self._columns.count, self._size
         with open_regular(self.path) as file:
-            for number, line in enumerate(file, 1):
-                left -= len(line)
-                if number == 1:
-                    continue
-                cells = _cells(line.decode(errors="replace"))
-                if left >= 0 and line.endswith(b"\n") and len(cells) == self._columns.count:
-                    yield number, cells
-                else:
-                    cut.append(number)
-                if left <= 0:
-                    break
-        self.notes = [_cut_lines(self.path, cut)] if cut else []
+            for first, begin, end in spans:
+                file.seek(begin)
+                after = begin
+                for number, line in enumerate(file, first):
+                    place, after = after, after + len(line)
+                    cells = _cells(line.decode(errors="replace"))
+                    if after <= size and len(cells) == count and line.endswith(b"\n"):
+                        yield number, place, cells
+                    else:
+                        cut.append(number)
+                    if after >= end:
+                        break
 
     def _wrong_number(self, cells: Sequence[str]) -> str:
         columns = self._columns
