@@ -18,7 +18,7 @@ from pytest_msprobe.modes.compare.judging.cancelled_sums import arrival_around, 
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.fed_modules import FedInputs
 from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
-from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
+from pytest_msprobe.modes.compare.judging.policy import ComparePolicy, cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
@@ -31,7 +31,6 @@ from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, R
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.compared_sides import Side, TensorTransformations
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
     from pytest_msprobe.modes.compare.runs import RunNote
