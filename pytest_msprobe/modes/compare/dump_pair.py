@@ -26,6 +26,7 @@ from pytest_msprobe.modes.compare.matching import match_records
 from pytest_msprobe.modes.compare.matching.matches import Match, Matching, api_of
 from pytest_msprobe.modes.compare.matching.name_translation import MappedValues, Translation
 from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
+from pytest_msprobe.modes.compare.measure.call_values import by_torch
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides, data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
 
@@ -137,9 +138,7 @@ class DumpPair:
         if not self.may_be_other_call(match):
             rows = self._settings.marked(order, rows)
         if self._histograms and self.mode == "tensor":
-            from pytest_msprobe.modes.compare.measure.histogram import with_histogram
-
-            rows = [with_histogram(row, self.target, self.golden) for row in rows]
+            rows = [by_torch().with_histogram(row, self.target, self.golden) for row in rows]
         # Of a structure, all that can be compared is that the call has a partner.
         outcome = "pass" if self.mode == "structure" else outcome_of(rows)
         if outcome in ("warn", "fail"):
