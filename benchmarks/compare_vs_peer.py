@@ -1,6 +1,6 @@
 """Compare two recorded runs, against ``compare`` of mindstudio-probe 1.2.2 and 26.2.0.
 
-python benchmarks/compare_vs_peer.py [--rounds N] [statistics] [unmatched] [tensors]
+python benchmarks/compare_vs_peer.py [--rounds N] [statistics] [unmatched] [tensors] [small_tensors]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from measure import PEER_PYTHON, ROOT, Run, by_turns, middle, plugin_words, pyte
 PEER26_PYTHON = ROOT / ".peer26" / "bin" / "python"
 CALLS, UNMATCHED, UNMATCHED_BY_PEER = 8_000, 20_000, 1_200
 TENSORS, ELEMENTS = 40, 1 << 22
+SMALL_TENSORS, SMALL_ELEMENTS = 20_000, 1 << 10
 
 Json = dict[str, Any]
 
@@ -149,7 +150,7 @@ def measured(title: str, folder: Path, rounds: int, peers: bool = True, items: i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=["statistics", "unmatched", "tensors"])
+    parser.add_argument("cases", nargs="*", default=["statistics", "unmatched", "tensors", "small_tensors"])
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     base = scratch() / "compare"
@@ -168,6 +169,10 @@ def main() -> None:
         write_tensors(base / "tensors", TENSORS, ELEMENTS)
         title = f"{TENSORS} tensors of {ELEMENTS * 4 / 2**20:.0f} MiB"
         print(measured(title, base / "tensors", arguments.rounds))
+    if "small_tensors" in arguments.cases:
+        write_tensors(base / "small_tensors", SMALL_TENSORS, SMALL_ELEMENTS)
+        title = f"{SMALL_TENSORS} tensors of {SMALL_ELEMENTS * 4 / 2**10:.0f} KiB"
+        print(measured(title, base / "small_tensors", arguments.rounds))
 
 
 if __name__ == "__main__":

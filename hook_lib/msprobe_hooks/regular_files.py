@@ -6,6 +6,7 @@ A FIFO in a folder blocks a process that opens it, and a device such as ``/dev/z
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import BinaryIO
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 # A shell hands a pipe over by such a path, as for ``<(command)``. No file in a folder of data has one.
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
+# To map a file takes longer than to read so much of it.
+_MAPPED_BYTES = 2**20
 
 
 def open_regular(path: Path | str, buffering: int = -1) -> BinaryIO:
@@ -39,6 +42,13 @@ def read_regular(path: Path | str) -> bytes:
     """Return the bytes of a file; raises as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
+
+
+def content_of(path: Path | str) -> bytes | mmap.mmap:
+    """Return what a file holds, mapped where it is large; raises as `open_regular`."""
+    with open_regular(path, buffering=0) as file:
+        is_large = os.fstat(file.fileno()).st_size > _MAPPED_BYTES
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if is_large else file.read()
 
 
 def require_regular(path: Path | str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.containers import find_tensor
-from msprobe_hooks.dump.npy import header_of, read_file
+from msprobe_hooks.dump.npy import header_of, read_array
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.environment.environment import read_texts
 from msprobe_hooks.extensions.environment.start_file import read_started
@@ -54,7 +54,7 @@ def anomalies(path: Path) -> object:
 READERS: dict[str, Callable[[Path], Any]] = {
     "dump.json": read_dump,
     "cut.json": read_truncated_dump,
-    "read.npy": read_file,
+    "read.npy": read_array,
     "header.npy": header_of,
     "0.safetensors": lambda path: find_tensor(path, "x"),
     "tensors.safetensors": lambda path: read_tensor(path, "x", StoredTensor("torch.float32", (1,), (1,))),

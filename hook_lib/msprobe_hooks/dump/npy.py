@@ -13,10 +13,10 @@ import stat
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.regular_files import not_regular, open_regular
+from msprobe_hooks.regular_files import content_of, open_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,10 +29,8 @@ _PLAIN = re.compile(
 )
 # Magic, version and the header's length.
 _PREFIX_BYTES = 10
-# To map a file takes longer than to read so much of it.
-_MAPPED_BYTES = 2**20
-# numpy pads a header to a multiple of 64 bytes; that of most arrays takes 128 in all.
-_USUAL_BYTES = 256
+# That of most arrays takes 128 in all; numpy reads none of this length.
+_LONGEST_BYTES = 2**14
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -46,17 +44,18 @@ class NpyHeader(NamedTuple):
     offset: int
 
 
-def read_header(stream: BinaryIO) -> NpyHeader:
-    """Read the header of an open ``.npy`` file.
+def header_of(file: Path | str) -> NpyHeader:
+    """Read the header of a ``.npy`` file.
 
     Raises ValueError where it is none, is cut off or holds pickled objects, OSError where it cannot be read.
     """
-    header = _plain(stream.read(_USUAL_BYTES)) or _by_numpy(stream)
-    return _sound(header, os.fstat(stream.fileno()).st_size)
+    with open_regular(file, buffering=0) as stream:
+        return _header(stream.read(_LONGEST_BYTES), os.fstat(stream.fileno()).st_size)
 
 
-def _sound(header: NpyHeader, size: int) -> NpyHeader:
-    """Return the header of a file of so many bytes. Raises ValueError where it can be none of it."""
+def _header(beginning: bytes, size: int) -> NpyHeader:
+    """Return the header of a file of so many bytes. Raises ValueError where there is none."""
+    header = _plain(beginning) or _by_numpy(io.BytesIO(beginning))
     if header.dtype.hasobject:
         raise ValueError("it holds pickled objects, which are not read")
     if not all(type(length) is int and 0 <= length <= sys.maxsize for length in header.shape):
@@ -67,60 +66,20 @@ def _sound(header: NpyHeader, size: int) -> NpyHeader:
     return header
 
 
-def header_of(file: Path | str) -> NpyHeader:
-    """Read the header of a ``.npy`` file; raises as `read_header`."""
-    with open_regular(file, buffering=0) as stream:
-        return read_header(stream)
-
-
 @lru_cache(maxsize=64)
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return numpy's name of a dtype, which takes numpy longer than to read a header."""
     return str(dtype.name)
 
 
-class NpyFile(NamedTuple):
-    """A file's header, and its array where that is small: both come with one read."""
-
-    header: NpyHeader
-    array: Array | None
-
-
-def read_file(file: Path | str) -> NpyFile:
-    """Read the header of a ``.npy`` file and, where it is small, its array; raises as `read_header`."""
-    # The system is asked four times for a file, of which there are tens of thousands.
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise not_regular(file, status.st_mode)
-        size = status.st_size
-        content = os.read(descriptor, size) if size <= _MAPPED_BYTES else b""
-    finally:
-        os.close(descriptor)
-    if size > _MAPPED_BYTES:
-        return NpyFile(header_of(file), None)
-    header = _sound(_plain(content) or _by_numpy(io.BytesIO(content)), size)
-    return NpyFile(header, _array(header, content))
-
-
-def _array(header: NpyHeader, content: bytes) -> Array:
+def read_array(file: Path | str) -> Array:
+    """Return the array of a ``.npy`` file, left in the file where it is large; raises as `header_of`."""
     import numpy as np
 
-    order: Literal["C", "F"] = "F" if header.fortran_order else "C"
+    content = content_of(file)
+    header = _header(content[:_LONGEST_BYTES], len(content))
     flat = np.frombuffer(content, header.dtype, math.prod(header.shape), header.offset)
-    return flat.reshape(header.shape, order=order)
-
-
-def read_array(file: Path) -> Array:
-    """Return the array of a ``.npy`` file, mapped where it is large; raises as `read_header`."""
-    header, array = read_file(file)
-    if array is not None:
-        return array
-    import numpy as np
-
-    order: Literal["C", "F"] = "F" if header.fortran_order else "C"
-    return np.memmap(file, header.dtype, "r", header.offset, header.shape, order)
+    return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
 
 def _plain(beginning: bytes) -> NpyHeader | None:
@@ -151,7 +110,6 @@ def _dtype(text: str) -> np.dtype[Any]:
 def _by_numpy(stream: IO[bytes]) -> NpyHeader:
     from numpy.lib import format as npy
 
-    stream.seek(0)
     read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
     try:
         shape, fortran_order, dtype = read(stream)

@@ -14,8 +14,8 @@ from msprobe_standards.dtypes import family
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.extensions.transformations.entries import Entry, Transformed, judged_as, refused, refused_shapes
 from pytest_msprobe.extensions.transformations.step import ALL_KEPT, StepError
-from pytest_msprobe.modes.compare.measure.histogram import error_histogram
 from pytest_msprobe.modes.compare.measure.load import load, measure_pair, plain_pair
+from pytest_msprobe.modes.compare.measure.tensor_pairs import error_histogram
 from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pytest_msprobe.modes.compare.judging.cancelled_sums import arrival_around, 
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.fed_modules import FedInputs
 from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
-from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
+from pytest_msprobe.modes.compare.judging.policy import ComparePolicy, cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
@@ -26,12 +26,12 @@ from pytest_msprobe.modes.compare.matching import match_records
 from pytest_msprobe.modes.compare.matching.matches import Match, Matching, api_of
 from pytest_msprobe.modes.compare.matching.name_translation import MappedValues, Translation
 from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
+from pytest_msprobe.modes.compare.measure.call_values import by_torch
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides, data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.compared_sides import Side, TensorTransformations
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
     from pytest_msprobe.modes.compare.runs import RunNote
@@ -138,9 +138,7 @@ class DumpPair:
         if not self.may_be_other_call(match):
             rows = self._settings.marked(order, rows)
         if self._histograms and self.mode == "tensor":
-            from pytest_msprobe.modes.compare.measure.histogram import with_histogram
-
-            rows = [with_histogram(row, self.target, self.golden) for row in rows]
+            rows = [by_torch().with_histogram(row, self.target, self.golden) for row in rows]
         # Of a structure, all that can be compared is that the call has a partner.
         outcome = "pass" if self.mode == "structure" else outcome_of(rows)
         if outcome in ("warn", "fail"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.modes.compare.packed_blocks import PackedBlocks
+from pytest_msprobe.modes.compare.rows import PackedBlocks
 from tests.support.runs import run_pytest
 
 ITEMS = """

@@ -13,8 +13,7 @@ import torch
 
 from pytest_msprobe import compare_dumps
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.judging.policy import load_policy
-from pytest_msprobe.modes.compare.judging.required_metrics import RequiredMetric
+from pytest_msprobe.modes.compare.judging.policy import RequiredMetric, load_policy
 from pytest_msprobe.modes.compare.rows import Row
 from tests.support.dumps.recorded_arrays import RECORD, X, recorded
 

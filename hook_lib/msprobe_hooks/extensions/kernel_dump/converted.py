@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
-from msprobe_hooks.dump.npy import Array, dtype_name, read_file
+from msprobe_hooks.dump.npy import Array, dtype_name, read_array
 from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.recording_paths import (
     KERNEL_FILE,
@@ -125,10 +125,10 @@ class KernelsOnDemand(Mapping[str, Kernel]):
             shape: tuple[int, ...] = ()
             dtype = ""
             try:
-                header, array = read_file(path)
-                shape, dtype = header.shape, dtype_name(header.dtype)
+                array = read_array(path)
+                shape, dtype = array.shape, dtype_name(array.dtype)
                 # Where a link leads to is looked at by who reads what it holds.
-                if array is not None and not is_link:
+                if not is_link:
                     arrays[place] = array
             except (OSError, ValueError) as error:
                 problems.append(unreadable(path, error))

@@ -8,10 +8,15 @@ sizes, and integers after the first integers or bools that a call made otherwise
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +25,6 @@ from msprobe_hooks.dump.names import is_forward, split_called, split_direction
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted, listed
-from pytest_msprobe.modes.compare.judging.argument_names import argument_name
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
@@ -32,6 +36,13 @@ if TYPE_CHECKING:
 _WRITTEN_DIGITS = 6
 # How the types of dtypes end, whose names are argument enough: ``to`` takes one in several places.
 _DTYPE = ".dtype"
+# By the type in a record's name: where torch's wheels hold the signatures of such functions, the first that has one.
+_FILES = {
+    "Functional": ("nn/functional.py", "nn/functional.pyi", "_C/_nn.pyi", "_C/_VariableFunctions.pyi"),
+    "Torch": ("functional.py", "_C/_VariableFunctions.pyi"),
+    "Tensor": ("_C/__init__.pyi",),
+}
+_METHODS = re.compile(r"^class (?:_TensorBase|TensorBase)\b.*?(?=^class )", re.DOTALL | re.MULTILINE)
 
 
 class Settings:
@@ -158,7 +169,7 @@ def _name(row: Row, record: str) -> str:
     if row.target is not None and row.target.type.endswith(_DTYPE):
         return _DTYPE.removeprefix(".")
     first, *rest = row.place.removeprefix("input.").split(".")
-    name = argument_name(split_called(record)[0], int(first)) if first.isdecimal() else first
+    name = _argument_name(split_called(record)[0], int(first)) if first.isdecimal() else first
     return "".join([name, *(f"[{index}]" for index in rest)]) if name else row.place
 
 
@@ -214,3 +225,46 @@ def _short(record: str) -> str:
     """Return a record without its type and direction, as ``layer_norm.3``."""
     key, direction = split_direction(record)
     return key.partition(".")[2] if direction else record
+
+
+@cache
+def _argument_name(called: str, position: int) -> str:
+    """Return the name of a positional argument of ``Type.api``, empty where torch's files do not agree on one.
+
+    These are read as text, and torch is not imported.
+    """
+    type_, _, api = called.partition(".")
+    for file in _FILES.get(type_, ()):
+        signatures = [*_signatures(file, api)]
+        if signatures:
+            names = {names[position] for names in signatures if position < len(names)}
+            return names.pop() if len(names) == 1 else ""
+    return ""
+
+
+def _signatures(file: str, api: str) -> Iterator[list[str]]:
+    """Yield the names of the positional arguments of each overload of a function."""
+    text = _text_of(file)
+    for match in re.finditer(rf"^[ ]*def {re.escape(api)}\((.*?)\)(?: ->[^\n]*)?:", text, re.DOTALL | re.MULTILINE):
+        try:
+            (function,) = ast.parse(f"def f({match[1]}): ...").body
+        except SyntaxError:
+            continue
+        if isinstance(function, ast.FunctionDef):
+            yield [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+
+
+@cache
+def _text_of(file: str) -> str:
+    """Return what a file of the installed torch holds, of the stubs of its core the methods of tensors alone."""
+    try:
+        spec = find_spec("torch")
+        if spec is None or spec.origin is None:
+            return ""
+        text = (Path(spec.origin).parent / file).read_text(encoding="utf-8")
+    except (OSError, ImportError, ValueError):
+        return ""
+    if file != "_C/__init__.pyi":
+        return text
+    methods = _METHODS.search(text)
+    return methods[0] if methods else ""

@@ -1,4 +1,4 @@
-"""Metrics over blocks of numbers and over ``.npy`` files: numpy alone, so that no torch is loaded.
+"""Metrics over blocks of numbers and over files that numpy reads, so that no torch is loaded.
 
 Sums are those of float64; greatest errors and counts are `chunk`'s.
 """
@@ -9,24 +9,25 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import plain_dtype
-from msprobe_hooks.dump.npy import Array, dtype_name, find_file, read_array
-from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
 from msprobe_standards.chunking import dot
 from pytest_msprobe.modes.compare.measure.chunk import SLACK, Part
+from pytest_msprobe.modes.compare.measure.recorded_arrays import BFLOAT16, as_floats, load_array
 from pytest_msprobe.modes.compare.rows import FINITE_ERROR, SCALED_ERROR, Row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from msprobe_hooks.dump.npy import Array
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Value
+    from msprobe_hooks.recording.tensor_entry import Statistics
     from pytest_msprobe.modes.compare.measure.chunk import Doubles, Floats, Places
 
     Parts: TypeAlias = Callable[[], Iterable[tuple[int, Floats, Floats]]]
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 # their number.
 _PIECE = 8192
 
-LENGTH = 131072
-"""Elements in a part: 512 KiB as float32. Of shorter ones the calls take as long as what they compute."""
+LENGTH = 32768
+"""Elements in a part: what is computed of it stays in a core's cache; of shorter ones the calls take as long."""
 
 EXACT_INTEGERS = 2**52
 """Up to which magnitude float64 holds integers and the differences of two."""
@@ -257,10 +258,6 @@ class Walk:
         if part.reach * (1 + SLACK) * 2 > self.max_ulp_error:
             self.max_ulp_error = max(self.max_ulp_error, part.greatest_over_power(least, self.max_ulp_error))
 
-    @property
-    def _golden_norm(self) -> float:
-        return math.sqrt(self.gg) / self.products.factor
-
     def _metrics(self, numel: int) -> dict[str, float]:
         bad = bool(self.mismatched)
         count = self.count or 1
@@ -290,7 +287,8 @@ class Walk:
 
     def measured(self, shape: Sequence[int]) -> Measured:
         """Return what was measured of a pair of this shape."""
-        return Measured(self._metrics(math.prod(shape)), self._worst_index(shape), self.max_golden, self._golden_norm)
+        norm = math.sqrt(self.gg) / self.products.factor
+        return Measured(self._metrics(math.prod(shape)), self._worst_index(shape), self.max_golden, norm)
 
     def _worst_index(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         flat = self.first_mismatch if self.mismatched else self.worst
@@ -299,45 +297,24 @@ class Walk:
         return tuple(int(part) for part in np.unravel_index(flat // self._width, tuple(shape)))
 
 
-# What numpy and dumps call alike.
-_KNOWN = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
-
-
-def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
+def measure_by_numpy(row: Row, target: Dump, golden: Dump) -> Row | None:
     """Return a row with the metrics of its two files, None where these ask for torch."""
-    assert row.target is not None
-    assert row.golden is not None
-    mine = _load(row.target, target)
-    other = None if mine is None else _load(row.golden, golden)
-    if mine is None or other is None:
+    value, golden_value = row.target, row.golden
+    assert value is not None
+    assert golden_value is not None
+    mine = load_array(value, target)
+    other = None if mine is None else load_array(golden_value, golden)
+    if mine is None or other is None or not (_is_exact_in_float64(mine) and _is_exact_in_float64(other)):
         return None
-    target_value = _with_statistics(row.target, mine)
+    value = with_statistics(value, lambda: measure(mine))
     if _are_equal(mine, other):
-        metrics = equal_metrics(mine.size, has_ulps=mine.dtype.kind == "f")
-        return replace(row, target=target_value, golden=_with_those_of(target_value, row.golden), metrics=metrics)
+        if golden_value.statistics is None:
+            golden_value = replace(golden_value, statistics=value.statistics)
+        metrics = equal_metrics(mine.size, has_ulps=_precision(mine.dtype) is not None)
+        return replace(row, target=value, golden=golden_value, metrics=metrics)
     measured = measure_arrays(mine, other)
-    golden_value = _with_statistics(row.golden, other)
-    return replace(row, target=target_value, golden=golden_value, metrics=measured.scaled_metrics, worst=measured.worst)
-
-
-def _load(value: Value, dump: Dump) -> Array | None:
-    """Return what a value's file holds, None where that is not what was recorded, or needs torch to be read."""
-    name = value.data_name or ""
-    if not name.endswith(".npy") or plain_dtype(value.dtype) not in _KNOWN:
-        return None
-    array = dump.array_at_hand(name)
-    if array is None:
-        try:
-            path = find_file(dump.tensor_folder, name)
-            if path is None:
-                return None
-            array = read_array(path)
-        except (OSError, ValueError, DumpError):
-            return None
-    if array.size == math.prod(value.shape) and not dump.keeps_shapes:
-        array = array.reshape(value.shape)
-    is_recorded = array.size and array.shape == value.shape and dtype_name(array.dtype) == plain_dtype(value.dtype)
-    return array if is_recorded and _is_exact_in_float64(array) else None
+    golden_value = with_statistics(golden_value, lambda: measure(other))
+    return replace(row, target=value, golden=golden_value, metrics=measured.scaled_metrics, worst=measured.worst)
 
 
 def _are_equal(mine: Array, other: Array) -> bool:
@@ -351,33 +328,34 @@ def _is_exact_in_float64(array: Array) -> bool:
 
 def measure_arrays(target: Array, golden: Array) -> Measured:
     """Measure two arrays of one shape as ``measure_tensors`` does two tensors."""
-    precision = _precision(target.dtype, golden.dtype)
+    forms = [form for form in (_precision(target.dtype), _precision(golden.dtype)) if form is not None]
+    return walk(target, golden, min(forms) if len(forms) == 2 else None).measured(target.shape)
+
+
+def walk(target: Array, golden: Array, precision: Precision | None, width: int = 1) -> Walk:
+    """Walk over two arrays, in float32 where both are floats that it holds."""
     is_narrow = precision is not None and max(target.itemsize, golden.itemsize) <= np.dtype(np.float32).itemsize
     dtype = np.float32 if is_narrow else np.float64
 
     def parts() -> Iterator[tuple[int, Floats, Floats]]:
         for start, mine, other in array_parts(target, golden):
-            yield start, mine.astype(dtype, copy=False), other.astype(dtype, copy=False)
+            yield start, as_floats(mine, dtype), as_floats(other, dtype)
 
-    return Walk(parts, precision, min(LENGTH, target.size)).measured(target.shape)
+    return Walk(parts, precision, min(LENGTH, max(target.size, 1)), width)
 
 
-def _with_statistics(value: Value, array: Array) -> Value:
+def with_statistics(value: Value, measured: Callable[[], Statistics]) -> Value:
     """Return a value with its statistics, which a dump of a static graph leaves to its files."""
     if value.statistics is not None:
         return value
-    numbers = measure(array)
+    numbers = measured()
     return replace(value, statistics=(numbers.max, numbers.min, numbers.mean, numbers.norm))
 
 
-def _with_those_of(other: Value, value: Value) -> Value:
-    """Return a value with the statistics of one that is equal to it, where it has none itself."""
-    return value if value.statistics is not None else replace(value, statistics=other.statistics)
-
-
-def _precision(*dtypes: np.dtype[Any]) -> Precision | None:
-    """Return that of the coarser dtype, None where one of them is no float."""
-    if any(dtype.kind != "f" for dtype in dtypes):
-        return None
-    coarser = min(map(np.finfo, dtypes), key=lambda form: form.nmant)
-    return Precision(int(coarser.nmant), float(coarser.smallest_normal))
+@lru_cache(maxsize=64)
+def _precision(dtype: np.dtype[Any]) -> Precision | None:
+    """Return that of a dtype, None where it is no float."""
+    if dtype == BFLOAT16:
+        return Precision(7, 2.0**-126)
+    form = np.finfo(dtype) if dtype.kind == "f" else None
+    return None if form is None else Precision(int(form.nmant), float(form.smallest_normal))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,10 +17,8 @@ from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row, Unmeasured
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Number
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
-    from pytest_msprobe.modes.compare.measure.own_metrics import Metric
 
 _DIFFERENCES = tuple(f"{name}_diff" for name in STATISTICS)
 _RELATIVES = tuple(f"{name}_rel_diff" for name in STATISTICS)
@@ -252,8 +251,12 @@ class _Call:
 
     def _by_files(self, row: Row) -> Row:
         sides = self.sides
-        by_numpy = None if sides.metrics else _by_numpy(row, sides.target, sides.golden)
-        return by_numpy or _measure_files()(row, sides.target, sides.golden, sides.metrics)
+        # Statistics are compared without numpy, and what that reads without torch.
+        from pytest_msprobe.modes.compare.measure.accumulate import measure_by_numpy
+
+        by_numpy = None if sides.metrics else measure_by_numpy(row, sides.target, sides.golden)
+        measured: Row = by_numpy or by_torch().measure_files(row, sides.target, sides.golden, sides.metrics)
+        return measured
 
 
 def _unmeasured_row(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
@@ -288,20 +291,13 @@ def _counterpart(rows: list[Row], place: str, own: Value | None) -> int | None:
     )
 
 
-def _by_numpy(row: Row, target: Dump, golden: Dump) -> Row | None:
-    """Measure files that numpy reads; None leaves them to torch. Statistics are compared without either."""
-    from pytest_msprobe.modes.compare.measure.accumulate import measure_npy_files
-
-    return measure_npy_files(row, target, golden)
-
-
 @cache
-def _measure_files() -> Callable[[Row, Dump, Dump, Mapping[str, Metric]], Row]:
-    """Return what measures files, imported when the first one is met: it needs torch."""
+def by_torch() -> ModuleType:
+    """Return the module `load`, imported when a file is met that needs torch."""
     import_torch()
-    from pytest_msprobe.modes.compare.measure.load import measure_files
+    from pytest_msprobe.modes.compare.measure import load
 
-    return measure_files
+    return load
 
 
 def _unmeasured(target: Value, golden: Value) -> Unmeasured:

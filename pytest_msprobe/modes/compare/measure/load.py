@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 from msgspec.structs import replace
@@ -17,17 +16,15 @@ from msprobe_hooks.torch.statistics import measure
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.modes.compare.measure.accumulate import equal_metrics
+from pytest_msprobe.modes.compare.measure.accumulate import equal_metrics, with_statistics
 from pytest_msprobe.modes.compare.measure.own_metrics import measure_own
-from pytest_msprobe.modes.compare.measure.tensor_pairs import are_equal, measure_tensors
+from pytest_msprobe.modes.compare.measure.tensor_pairs import are_equal, error_histogram, measure_tensors
 from pytest_msprobe.modes.compare.rows import Row
 from pytest_msprobe.results.outcomes import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
-
-NO_METRICS: Final[Mapping[str, Metric]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def _spread(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tenso
 
 
 def measure_files(
-    row: Row, target: Dump, golden: Dump, metrics: Mapping[str, Metric] = NO_METRICS, first: int | None = None
+    row: Row, target: Dump, golden: Dump, metrics: Mapping[str, Metric] = {}, first: int | None = None
 ) -> Row:
     """Return a row with the metrics of its two files; a missing or damaged one is the row's message, not an error.
 
@@ -83,9 +80,10 @@ def measure_files(
         return replace(row, unmeasured="no file", messages=(str(skip),))
     except DumpError as error:
         return replace(row, unmeasured="unreadable", messages=(str(error),))
-    row = replace(
-        row, target=_with_statistics(row.target, target_tensor), golden=_with_statistics(row.golden, golden_tensor)
-    )
+    assert row.target is not None
+    assert row.golden is not None
+    target_value = with_statistics(row.target, lambda: measure(target_tensor))
+    row = replace(row, target=target_value, golden=with_statistics(row.golden, lambda: measure(golden_tensor)))
     pair = plain_pair(*(tensor if first is None else tensor[:first] for tensor in (target_tensor, golden_tensor)))
     return measure_pair(row, pair, metrics)
 
@@ -106,12 +104,17 @@ def measure_pair(row: Row, pair: Pair, metrics: Mapping[str, Metric]) -> Row:
     return replace(row, metrics={**row.metrics, **own}, messages=(*row.messages, *problems))
 
 
-def _with_statistics(value: Value | None, tensor: torch.Tensor) -> Value | None:
-    """Return a value with its statistics, which a dump of a static graph leaves to its files."""
-    if value is None or value.statistics is not None:
-        return value
-    numbers = measure(tensor)
-    return replace(value, statistics=(numbers.max, numbers.min, numbers.mean, numbers.norm))
+def with_histogram(row: Row, target: Dump, golden: Dump) -> Row:
+    """Return a row with the histogram of its tensors, where it was measured element by element.
+
+    That of transformed tensors was taken when they were measured.
+    """
+    if row.transformed or "max_abs_err" not in row.metrics or row.target is None or row.golden is None:
+        return row
+    try:
+        return replace(row, histogram=error_histogram(load(row.target, target), load(row.golden, golden)))
+    except (Skip, DumpError):
+        return row
 
 
 def load(value: Value | None, dump: Dump) -> torch.Tensor:

@@ -1,27 +1,28 @@
-"""Two recorded tensors compared element by element, chunk by chunk: memory is that of the pair and a few chunks."""
+"""Two recorded tensors compared element by element, chunk by chunk: memory is that of the pair and a few chunks.
+
+Those whose elements do not lie side by side, and float8, are copied first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from msprobe_standards import chunks, measure
-from msprobe_standards.dtypes import family, float_format, real_dtype
+from msprobe_standards.dtypes import family, float_format
 from msprobe_standards.metrics import bit_equal
-from pytest_msprobe.modes.compare.measure.accumulate import (
-    EXACT_INTEGERS,
-    LENGTH,
-    Measured,
-    Precision,
-    Walk,
-    array_parts,
-)
+from msprobe_standards.tensor_layouts import as_array
+from pytest_msprobe.modes.compare.measure.accumulate import EXACT_INTEGERS, LENGTH, Measured, Precision, walk
+from pytest_msprobe.modes.compare.measure.recorded_arrays import BFLOAT16
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.measure.chunk import Floats
+    from msprobe_hooks.dump.npy import Array
+
+# Relative errors from below float32's rounding, 6e-8, to the size of the value.
+_DECADES = torch.logspace(-9, 0, 10, dtype=torch.float64)
+_BINS = len(_DECADES) + 2
 
 
 def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -39,16 +40,31 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
     """
     if target.shape != golden.shape:
         raise ValueError(f"target has shape {tuple(target.shape)}, golden has {tuple(golden.shape)}")
-    target, golden = target.detach().resolve_conj().resolve_neg(), golden.detach().resolve_conj().resolve_neg()
-    measured = _walk(target, golden).measured(tuple(target.shape))
-    are_integers = not (target.dtype.is_floating_point or target.dtype.is_complex)
+    width = 2 if target.is_complex() or golden.is_complex() else 1
+    floats = [x.dtype for x in (target, golden) if x.dtype.is_floating_point or x.dtype.is_complex]
+    form = float_format(coarser(floats[0], floats[1])) if len(floats) == 2 else None
+    precision = None if form is None else Precision(form.mantissa_bits, form.min_normal)
+    arrays = [_array(tensor.detach().resolve_conj().resolve_neg(), width) for tensor in (target, golden)]
+    measured = walk(arrays[0], arrays[1], precision, width).measured(tuple(target.shape))
     reached = measured.max_golden + measured.metrics["max_abs_err"]
-    if are_integers and family(target.dtype) == family(golden.dtype) and reached >= EXACT_INTEGERS:
+    if not floats and family(target.dtype) == family(golden.dtype) and reached >= EXACT_INTEGERS:
         exact = measure(target, golden)
         is_unseen = exact["max_abs_err"] and measured.worst is None
         worst = exact.worst_index if is_unseen else measured.worst
         return replace(measured, metrics=measured.metrics | {"max_abs_err": exact["max_abs_err"]}, worst=worst)
     return measured
+
+
+def _array(tensor: torch.Tensor, width: int) -> Array:
+    """Return the elements one after the other, of complex numbers their parts."""
+    if width == 2:
+        tensor = torch.view_as_real(
+            tensor if tensor.is_complex() else torch.complex(tensor.double(), tensor.double() * 0)
+        )
+    tensor = tensor.reshape(-1)
+    if tensor.dtype is torch.bfloat16:
+        return as_array(tensor.view(torch.int16)).view(BFLOAT16)
+    return as_array(tensor.float() if tensor.dtype.is_floating_point and tensor.itemsize == 1 else tensor)
 
 
 def are_equal(target: torch.Tensor, golden: torch.Tensor) -> bool:
@@ -58,30 +74,20 @@ def are_equal(target: torch.Tensor, golden: torch.Tensor) -> bool:
     )
 
 
-def _walk(target: torch.Tensor, golden: torch.Tensor) -> Walk:
-    width = 2 if target.is_complex() or golden.is_complex() else 1
-    length = min(LENGTH // width, max(target.numel(), 1))
-    floats = [real_dtype(x.dtype) for x in (target, golden) if x.dtype.is_floating_point or x.dtype.is_complex]
-    is_narrow = len(floats) == 2 and max(dtype.itemsize for dtype in floats) <= torch.float32.itemsize
-    dtype = torch.float32 if is_narrow else torch.float64
-    buffers = [torch.empty(length * width, dtype=dtype) for _ in range(2)]
+def error_histogram(target: torch.Tensor, golden: torch.Tensor) -> tuple[int, ...]:
+    """Count the elements of two CPU tensors of one shape by relative error |t - g| / |g|.
 
-    def load(part: torch.Tensor, buffer: torch.Tensor) -> Floats:
-        if width == 2:
-            part = torch.view_as_real(part if part.is_complex() else torch.complex(part.double(), part.double() * 0))
-            part = part.reshape(-1)
-        loaded = part if part.dtype == dtype else buffer[: part.numel()].copy_(part)
-        return loaded.numpy()
-
-    def parts() -> Iterator[tuple[int, Floats, Floats]]:
-        if target.dtype == golden.dtype == dtype and target.is_contiguous() and golden.is_contiguous():
-            yield from array_parts(target.numpy(), golden.numpy())
-            return
-        for offset, *both in chunks(target, golden, length=length):
-            mine, other = map(load, both, buffers)
-            yield offset * width, mine, other
-
-    if len(floats) < 2:
-        return Walk(parts, None, length * width, width)
-    form = float_format(coarser(*floats))
-    return Walk(parts, Precision(form.mantissa_bits, form.min_normal), length * width, width)
+    The first count is of equal elements (NaN against NaN and inf against the same inf among them), the next of errors
+    up to 1e-9, then up to 1e-8 and so on to 1; the last is of those above 1, NaN or inf on one side among them.
+    """
+    counts = torch.zeros(_BINS, dtype=torch.int64)
+    for _, target_part, golden_part in chunks(target.detach(), golden.detach()):
+        if target_part.is_complex() or golden_part.is_complex():
+            target_part, golden_part = target_part.to(torch.complex128), golden_part.to(torch.complex128)
+        else:
+            target_part, golden_part = target_part.double(), golden_part.double()
+        equal = (target_part == golden_part) | (target_part.isnan() & golden_part.isnan())
+        error = ((target_part - golden_part).abs() / golden_part.abs()).nan_to_num(nan=float("inf"))
+        place = torch.bucketize(error, _DECADES) + 1
+        counts += torch.bincount(place.masked_fill(equal, 0).flatten(), minlength=_BINS)
+    return tuple(counts.tolist())

@@ -30,6 +30,15 @@ def test_gradients_of_activations_are_those_of_full_backward_hooks(tmp_path):
     assert {key: values[0] for key, values in found.items()} == pytest.approx(reported, rel=1e-6)
 
 
+def test_an_output_that_is_a_view_has_its_gradient_where_those_of_inputs_are_not_wanted(tmp_path):
+    one, weights = nn.Linear(4, 5), torch.randn(2, 3, 5)
+    targets = {"": {"output_grad": "tensor"}}
+    with watch(one, None, tmp_path, what=["activation_gradients"], targets=targets) as watcher:
+        (one(torch.randn(2, 3, 4)) * weights).sum().backward()
+        watcher.end_step()
+    assert [row.values for row in watcher.rows] == [(pytest.approx(weights.double().norm().item()),)]
+
+
 def test_gradients_that_meet_are_distinguished_by_module(tmp_path):
     one = Block(3)
     x = torch.randn(4, 3, requires_grad=True)

@@ -164,3 +164,9 @@ def test_more_small_tensors_than_are_kept_come_out_in_their_order():
     meter = Meter(("max",), 0.0)
     rows = [row for number in range(100) for row in meter.measure([torch.full((1 << 13,), float(number))])]
     assert meter.fetch(rows) == [(float(number),) for number in range(100)]
+
+
+def test_small_tensors_that_come_together_are_measured_however_many_they_are():
+    meter, tensors = Meter(("norm", "max"), 0.0), [torch.full((1 << 13,), float(number)) for number in range(40)]
+    rows = meter.fetch(meter.measure(tensors))
+    assert rows == [(pytest.approx(number * math.sqrt(1 << 13)), float(number)) for number in range(40)]

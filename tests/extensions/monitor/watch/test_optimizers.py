@@ -66,6 +66,22 @@ def test_signs_of_large_gradients_are_compared_over_all_their_parts(tmp_path, dt
         assert by_name(watcher.rows, "other")["weight.mg_direction", None] == pytest.approx((share,), rel=1e-12)
 
 
+def test_directions_of_many_parameters_are_those_of_each(tmp_path):
+    one = nn.ParameterList([nn.Parameter(torch.randn(1 + number % 7)) for number in range(70)])
+    one.append(nn.Parameter(torch.randn(2, 9000)))
+    optimizer = adam(one)
+    with watch(one, optimizer, tmp_path, what=["direction"], statistics=["mean"]) as watcher:
+        for step in range(2):
+            for number, parameter in enumerate(one):
+                parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number + step))
+            moments = [optimizer.state[parameter]["exp_avg"].clone() for parameter in one if step]
+            optimizer.step()
+    for number, (parameter, moment) in enumerate(zip(one, moments, strict=True)):
+        share = ((parameter.grad.sign() * moment.sign()).double().mean().item() + 1) / 2
+        found = by_name(watcher.rows, "other")[f"{number}.mg_direction", None]
+        assert found == (pytest.approx(share, rel=1e-12),)
+
+
 def test_each_micro_batch_has_its_gradients_where_that_is_asked_for(tmp_path):
     one = nn.Linear(3, 2)
     optimizer = adam(one)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pytest_msprobe.modes.compare.measure.histogram import error_histogram
+from pytest_msprobe.modes.compare.measure.tensor_pairs import error_histogram
 from pytest_msprobe.modes.compare.reports.html import BINS
 
 VALUES = arrays.arrays(np.float32, arrays.array_shapes(max_dims=2, max_side=6), elements=st.floats(width=32))

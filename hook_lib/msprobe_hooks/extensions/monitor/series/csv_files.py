@@ -16,6 +16,7 @@ import sys
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -78,17 +79,23 @@ class CsvWriter:
     def _append(self, name: FileName, rows: Sequence[Row]) -> None:
         path = self._folder / f"{name}{SUFFIX}"
         has_micro_steps = rows[0].micro_step is not None
-        header = ",".join(self.columns(name.task, has_micro_steps)) + "\n"
+        header = (",".join(self.columns(name.task, has_micro_steps)) + "\n").encode()
         lines = "".join(self.lines(name.task, rows, has_micro_steps)).encode()
         # One that was left by another program, or whose writing failed, may end in a line that was cut off.
         is_whole = self._latest.pop(name.task, None) == name
         try:
-            with open(path, "a+b", opener=opener) as file:
-                if not file.tell():
-                    file.write(header.encode())
+            # A file of Python's takes longer to be opened than a step's lines to be written.
+            descriptor = opener(os.fspath(path), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            try:
+                if not os.fstat(descriptor).st_size:
+                    lines = header + lines
                 elif not is_whole:
-                    file.write(_joint(path, file, header.encode()))
-                file.write(lines)
+                    with open(descriptor, "rb", closefd=False) as file:
+                        lines = _joint(path, file, header) + lines
+                while lines:
+                    lines = lines[os.write(descriptor, lines) :]
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise unwritable(path, error) from None
         self._latest[name.task] = name
@@ -99,14 +106,17 @@ class CsvWriter:
 
     def lines(self, task: str, rows: Sequence[Row], has_micro_steps: bool) -> list[str]:
         """Return the lines of rows of a task."""
-        return [self._line(row, has_micro_steps) for row in rows]
+        ndigits = self.ndigits
+        lines = []
+        for row in rows:
+            micro_step = f"{'' if row.micro_step is None else row.micro_step}," if has_micro_steps else ""
+            values = ",".join([str(round(value, ndigits)) for value in row.values])
+            lines.append(f"{row.vpp_stage},{cell(row.name)},{row.step},{micro_step}{values}\n")
+        return lines
 
-    def _line(self, row: Row, has_micro_step: bool) -> str:
-        micro_step = f"{'' if row.micro_step is None else row.micro_step}," if has_micro_step else ""
-        values = ",".join([str(round(value, self.ndigits)) for value in row.values])
-        return f"{row.vpp_stage},{cell(row.name)},{row.step},{micro_step}{values}\n"
 
-
+# The names of a run come at each of its steps.
+@lru_cache(maxsize=2**14)
 def cell(text: str) -> str:
     """Return a text as a cell, in quotes where it needs them."""
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text

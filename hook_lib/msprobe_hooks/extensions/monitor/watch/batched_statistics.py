@@ -36,6 +36,9 @@ Value: TypeAlias = "float | Tensor"
 #: Those of a tensor; of a small one on a CPU what they will be reduced from.
 Values: TypeAlias = "tuple[Value, ...] | _Copied"
 
+#: Returns the elements of tensors end to end, of one tensor without a copy.
+flatten = torch._C._nn.flatten_dense_tensors
+
 # Elements of a part, of which there are temporary copies; on a CPU they are made in one place that stays in the cache.
 _PART = 1 << 17
 _DEVICE_PART = 1 << 26
@@ -43,15 +46,15 @@ _DEVICE_PART = 1 << 26
 # The fused norms of torch 2.3 are in the tensors' dtype.
 _FUSES_FLOAT64 = "dtype" in str(torch.ops.aten._foreach_norm.Scalar._schema)
 
-# On a CPU, up to how many elements tensors are measured together, in float64.
-_SMALL = 1 << 13
+#: On a CPU, up to how many elements tensors are measured together, in float64.
+SMALL = 1 << 13
 _ROW = 256
 
 # Root mean squares that say that no square was lost: elements below 1e-4 of them count for nothing.
 _LEAST_RMS = 1e-15
 
-# Elements that are copied at most and reduced at once: 1 MiB in float64, which a core's own cache holds.
-_TOGETHER = 1 << 17
+#: Elements that are copied at most and reduced at once: 1 MiB in float64, which a core's own cache holds.
+TOGETHER = _PART
 
 
 class Meter:
@@ -66,23 +69,28 @@ class Meter:
 
     def measure(self, tensors: Sequence[Tensor]) -> list[Values]:
         """Return the statistics of each tensor. The caller has turned gradients and overrides off."""
-        rows: list[Values] = [self._unknown] * len(tensors)
-        small: dict[torch.dtype, list[tuple[int, Tensor]]] = {}
+        rows: list[Values] = []
+        small: dict[torch.dtype, list[tuple[Tensor, _Copied]]] = {}
         others: list[tuple[int, Tensor]] = []
-        for place, tensor in enumerate(map(local_part, tensors)):
-            if _has_values(tensor):
-                is_small = tensor.is_cpu and tensor.numel() <= _SMALL
-                (small.setdefault(tensor.dtype, []) if is_small else others).append((place, tensor))
+        for tensor in map(local_part, tensors):
+            count = tensor.numel()
+            if not count or not is_readable(tensor) or _is_captured(tensor):
+                rows.append(self._unknown)
+            elif count <= SMALL and tensor.is_cpu:
+                rows.append(copied := _Copied(tensor, count))
+                small.setdefault(tensor.dtype, []).append((tensor, copied))
+            else:
+                others.append((len(rows), tensor))
+                rows.append(self._unknown)
         for dtype, group in small.items():
-            if dtype not in self._small:
-                self._small[dtype] = _SmallTensors(dtype, self.statistics, self._eps)
-            for (place, _), copied in zip(
-                group, self._small[dtype].copy([small_tensor for _, small_tensor in group]), strict=True
-            ):
-                rows[place] = copied
-        norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(others)
-        for place, tensor in others:
-            rows[place] = self._statistics(tensor, norms.get(place))
+            waiting = self._small.get(dtype)
+            if waiting is None:
+                waiting = self._small[dtype] = _SmallTensors(dtype, self.statistics, self._eps)
+            waiting.copy(group)
+        if others:
+            norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(others)
+            for place, tensor in others:
+                rows[place] = self._statistics(tensor, norms.get(place))
         return rows
 
     def fetch(self, rows: Sequence[Values]) -> list[tuple[float, ...]]:
@@ -90,9 +98,10 @@ class Meter:
         for small in self._small.values():
             small.reduce()
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Value], int, Tensor]]] = {}
-        reduced_rows = [row.values or self._unknown if isinstance(row, _Copied) else row for row in rows]
-        numbers: list[Sequence[Any]] = list(reduced_rows)
-        for number, row in enumerate(reduced_rows):
+        numbers: list[Sequence[Any]] = [row if isinstance(row, tuple) else row.values or self._unknown for row in rows]
+        for number, row in enumerate(rows):
+            if not isinstance(row, tuple):
+                continue
             waiting = [(place, value) for place, value in enumerate(row) if isinstance(value, Tensor)]
             if waiting:
                 numbers[number] = fetched = list(row)
@@ -113,10 +122,6 @@ class Meter:
             return (norm,) * len(self.statistics)
         reduced = _reduced(tensor, self._wanted, self._eps, norm)
         return tuple(reduced[name] for name in self.statistics)
-
-
-def _has_values(tensor: Tensor) -> bool:
-    return tensor.numel() > 0 and is_readable(tensor) and not _is_captured(tensor)
 
 
 def _is_captured(tensor: Tensor) -> bool:
@@ -291,8 +296,8 @@ class _Copied:
 
     __slots__ = ("count", "has_dimensions", "values")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.count = tensor.numel()
+    def __init__(self, tensor: Tensor, count: int) -> None:
+        self.count = count
         self.has_dimensions = tensor.dim() > 0
         self.values: tuple[float, ...] | None = None
 
@@ -314,17 +319,17 @@ class _SmallTensors:
         self._copied: list[_Copied] = []
         self._count = 0
 
-    def copy(self, tensors: Sequence[Tensor]) -> list[_Copied]:
+    def copy(self, tensors: Sequence[tuple[Tensor, _Copied]]) -> None:
         """Copy the elements of tensors, none of which is empty."""
-        elements = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        copied = [_Copied(tensor) for tensor in tensors]
+        # Of one tensor the function returns the elements themselves.
+        elements = tensors[0][0].clone() if len(tensors) == 1 else flatten([one for one, _ in tensors])
+        count = elements.numel()
         with self._lock:
-            if self._count + len(elements) > _TOGETHER:
+            if self._count + count > TOGETHER:
                 self._reduce()
             self._elements.append(elements)
-            self._copied += copied
-            self._count += len(elements)
-        return copied
+            self._copied += [copied for _, copied in tensors]
+            self._count += count
 
     def reduce(self) -> None:
         """Compute the statistics of what was copied since, and drop the copies."""
@@ -334,9 +339,15 @@ class _SmallTensors:
     def _reduce(self) -> None:
         if not self._copied:
             return
-        elements = torch.cat(self._elements)
-        values = (elements.abs() if elements.is_complex() else elements).double().numpy()
-        laid = _Laid(self._dtype, self._copied, values, self._eps)
+        elements = flatten(self._elements)
+        elements = elements.abs() if elements.is_complex() else elements
+        count = elements.numel()
+        # One call may have brought more at once than there is room for.
+        rooms = torch.empty(2, count, dtype=torch.float64) if count > TOGETHER else None
+        values, room = (scratch(elements, torch.float64, i) if rooms is None else rooms[i] for i in (0, 1))
+        # In place of the elements where nothing else is computed of them.
+        room = values if self._statistics in (("norm",), ("rms",)) else room
+        laid = _Laid(self._dtype, self._copied, values.copy_(elements).numpy(), room.numpy(), self._eps)
         with np.errstate(all="ignore"):
             columns = [_COLUMNS[name](laid).tolist() for name in self._statistics]
         for copied, row in zip(self._copied, zip(*columns, strict=True), strict=True):
@@ -347,16 +358,24 @@ class _SmallTensors:
 class _Laid:
     """Elements of tensors end to end, in float64; each method gives one statistic of every tensor."""
 
-    def __init__(self, dtype: torch.dtype, copied: Sequence[_Copied], values: NDArray[np.float64], eps: float) -> None:
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        copied: Sequence[_Copied],
+        values: NDArray[np.float64],
+        room: NDArray[np.float64],
+        eps: float,
+    ) -> None:
+        """``room`` is for as many numbers as there are elements, and holds anything."""
         self._dtype, self._copied = dtype, copied
-        self._values = values
+        self._values, self._room = values, room
         counts = np.array([one.count for one in copied], np.int64)
         self._counts = counts.astype(np.float64)
         self._starts = np.cumsum(counts) - counts
         self._eps = eps
 
     def norm(self) -> NDArray[np.float64]:
-        return np.sqrt(self._sums(self._values * self._values))
+        return np.sqrt(self._sums(np.multiply(self._values, self._values, out=self._room)))
 
     def rms(self) -> NDArray[np.float64]:
         return self.norm() / np.sqrt(self._counts)
@@ -373,14 +392,14 @@ class _Laid:
     def zeros(self) -> NDArray[np.float64]:
         # As torch compares: with the limit in float32, unless the elements are wider.
         limit = self._eps if self._dtype.itemsize > 4 else float(np.float32(self._eps))
-        return self._sums(np.abs(self._values) < limit) / self._counts
+        return self._sums(np.abs(self._values, out=self._room) < limit) / self._counts
 
     def nans(self) -> NDArray[np.float64]:
         return self._sums(np.isnan(self._values))
 
     def subnormals(self) -> NDArray[np.float64]:
         least = torch.finfo(self._dtype).smallest_normal if self._dtype.is_floating_point else 0.0
-        sizes = np.abs(self._values)
+        sizes = np.abs(self._values, out=self._room)
         return self._sums((sizes > 0) & (sizes < least)) / self._counts
 
     def id(self) -> NDArray[np.float64]:

@@ -101,11 +101,9 @@ class OptimizerState:
                 first, second = (host(moments[task]) for task in _MOMENTS)
                 yield weight, *update_and_ratio(first, second, corrections, eps)
 
-    def agreement(self, gradient: Tensor, moment: Tensor | None) -> Array:
-        """Return how far the signs of a gradient and of its first moment agree; 1 as long as the moment is 0."""
-        if moment is None or not (signs := np.sign(host(moment))).any():
-            return np.ones(())
-        return np.asarray((np.mean(np.sign(host(gradient)) * signs, dtype=np.float64) + 1) / 2)
+    def agreements(self, pairs: Iterable[tuple[Tensor, Tensor | None]]) -> list[Array]:
+        """Return how far the signs of each gradient and of its first moment agree; 1 as long as the moment is 0."""
+        return [_agreement(gradient, moment) for gradient, moment in pairs]
 
     def _attribute(self, names: Sequence[str]) -> Sequence[Tensor]:
         return next(
@@ -290,6 +288,12 @@ class UnreducedGradients:
         harmless = self._collection.harmless(f"the gradient of {weight.name!r}", arrive)
         # MindSpore requires a function of one argument, and takes what it returns for the gradient to go on with.
         return weight.parameter.register_hook(lambda gradient: harmless(gradient))
+
+
+def _agreement(gradient: Tensor, moment: Tensor | None) -> Array:
+    if moment is None or not (signs := np.sign(host(moment))).any():
+        return np.ones(())
+    return np.asarray((np.mean(np.sign(host(gradient)) * signs, dtype=np.float64) + 1) / 2)
 
 
 def _on_host(tensor: Any) -> Any:

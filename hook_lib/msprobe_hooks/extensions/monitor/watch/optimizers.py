@@ -12,13 +12,14 @@ from itertools import chain
 from types import FrameType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from msprobe_hooks.dump.effects import RECEIVED
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.monitor.watch import config
-from msprobe_hooks.extensions.monitor.watch.batched_statistics import parts_of, scratch, total_of
+from msprobe_hooks.extensions.monitor.watch.batched_statistics import SMALL, flatten, parts_of, scratch, total_of
 from msprobe_hooks.extensions.monitor.watch.parameters import Weight
 from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection, Errors
 from msprobe_hooks.recording.interposition import Around
@@ -118,9 +119,24 @@ class OptimizerState:
             if (update := update_and_ratio(state, group)) is not None:
                 yield weight, *update
 
-    def agreement(self, gradient: Tensor, moment: Tensor | None) -> Tensor:
-        """Return how far the signs of a gradient and of its first moment agree; 1 where there is no moment yet."""
-        return gradient.new_ones(()) if moment is None else direction(gradient, moment)
+    def agreements(self, pairs: Iterable[tuple[Tensor, Tensor | None]]) -> list[Tensor]:
+        """Return how far the signs of each gradient and of its first moment agree; 1 where there is no moment yet."""
+        shares: list[Tensor] = []
+        small: list[tuple[int, Tensor, Tensor]] = []
+        for gradient, moment in pairs:
+            if moment is None:
+                shares.append(gradient.new_ones(()))
+            elif _is_small(gradient) and _is_small(moment) and gradient.numel() == moment.numel():
+                small.append((len(shares), gradient, moment))
+                # In place of what is computed of all.
+                shares.append(moment)
+            else:
+                shares.append(direction(gradient, moment))
+        for start in range(0, len(small), _PAIRS):
+            places, gradients, moments = zip(*small[start : start + _PAIRS], strict=True)
+            for place, share in zip(places, _directions(gradients, moments), strict=True):
+                shares[place] = share
+        return shares
 
     def _of(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Mapping[str, Any], Mapping[str, Any]]]:
         places, copies = self._places(), self._copies()
@@ -194,6 +210,19 @@ def direction(gradient: Tensor, moment: Tensor) -> Tensor:
     return torch.as_tensor((agreement / max(gradient.numel(), 1) + 1) / 2, dtype=torch.float64)
 
 
+def _is_small(tensor: Tensor) -> bool:
+    is_plain = type(tensor) is Tensor and tensor.is_cpu and tensor.layout is torch.strided
+    return is_plain and tensor.dtype is torch.float32 and 0 < tensor.numel() <= SMALL
+
+
+def _directions(gradients: Sequence[Tensor], moments: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return what `direction` does of small tensors: the sums are of integers, and exact in whatever order."""
+    counts = np.array([one.numel() for one in gradients])
+    signs, others = (torch.sign(flatten(list(those))) for those in (gradients, moments))
+    agreement = np.add.reduceat(signs.mul_(others).numpy(), np.cumsum(counts) - counts, dtype=np.float64)
+    return torch.from_numpy((agreement / counts + 1) / 2).unbind()
+
+
 def _agreement(part: Tensor, other: Tensor) -> Tensor:
     product = torch.dot(_signs(part, 0), _signs(other, 1))
     return product if product.is_cpu else product.double()
@@ -205,6 +234,9 @@ def _signs(part: Tensor, number: int) -> Tensor:
 
 
 _log = logging.getLogger("msprobe_hooks")
+
+# Of so many small tensors gradients and moments are looked at together, at most 2 MiB.
+_PAIRS = 32
 
 # Asynchronous calls that are never waited for in Python are forgotten when there are more.
 _MOST_WAITING = 1000

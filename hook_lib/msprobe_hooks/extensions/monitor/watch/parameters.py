@@ -79,8 +79,8 @@ class OptimizerState(Protocol):
     def updates(self, weights: Iterable[Weight]) -> Iterable[tuple[Weight, Any, Any]]:
         """Yield the parameters that have Adam's moments, with their update and its ratio, as tensors."""
 
-    def agreement(self, gradient: Any, moment: Any) -> Any:
-        """Return the share of elements whose signs agree in a gradient and its first moment, as a tensor."""
+    def agreements(self, pairs: Iterable[tuple[Any, Any]]) -> Sequence[Any]:
+        """Return the shares of elements whose signs agree in gradients and their first moments, as tensors."""
 
 
 class OptimizerStepObserver:
@@ -128,12 +128,11 @@ class OptimizerStepObserver:
                         collection.distribute(task, weight.chunk, weight.name, tensor)
 
     def _measure_direction(self, moments: Mapping[Weight, Any]) -> None:
+        gradients = [(one, gradient) for one in self._with_gradients if (gradient := one.gradient()) is not None]
+        agreements = self._state.agreements((gradient, moments.get(one)) for one, gradient in gradients)
         chunks: dict[int, list[tuple[str, Any]]] = {}
-        for weight in self._with_gradients:
-            gradient, moment = weight.gradient(), moments.get(weight)
-            if gradient is not None:
-                agreement = (f"{weight.name}.mg_direction", self._state.agreement(gradient, moment))
-                chunks.setdefault(weight.chunk, []).append(agreement)
+        for (one, _), agreement in zip(gradients, agreements, strict=True):
+            chunks.setdefault(one.chunk, []).append((f"{one.name}.mg_direction", agreement))
         for chunk, named in chunks.items():
             self._collection.measure("other", chunk, [name for name, _ in named], [one for _, one in named])
 

@@ -21,7 +21,7 @@ from msprobe_hooks.extensions.monitor.series.writer import Row
 from msprobe_hooks.extensions.monitor.watch.config import selected
 from msprobe_hooks.recording.backward import BackwardPasses, Emit, Engine, Inputs, Listener, tensors_in
 from msprobe_hooks.recording.interposition import uncopied
-from msprobe_hooks.recording.safety_net import SafetyNet
+from msprobe_hooks.recording.safety_net import SafetyNet, report
 from msprobe_hooks.recording.summary import described
 
 #: Task, pipeline chunk, name and micro step: what has one row in a step.
@@ -123,19 +123,26 @@ class Collection:
             rows.append(Row(task, 0, name, step, None, tuple(combined(*column) for column in columns)))
         return rows
 
+    @property
+    def is_watching(self) -> bool:
+        """Return whether hooks measure what runs now."""
+        return self.is_on and not self._is_hidden()
+
+    def run(self, where: str, hook: Callable[..., None], *args: Any) -> None:
+        """Call a hook as `harmless` does."""
+        if self.is_on and not self._is_hidden():
+            try:
+                with self._quiet():
+                    hook(*args)
+            except Exception as error:
+                report(error, partial(self.errors.note, where))
+
     def harmless(self, where: str, hook: Callable[..., None]) -> Callable[..., None]:
         """Return a hook that does nothing in steps that are not collected, is not seen, and never raises.
 
         What goes wrong is in ``errors``.
         """
-        errors_kept, quiet, is_hidden = self.errors.kept_from(where), self._quiet, self._is_hidden
-
-        def run(*args: Any) -> None:
-            if self.is_on and not is_hidden():
-                with errors_kept, quiet():
-                    hook(*args)
-
-        return run
+        return partial(self.run, where, hook)
 
 
 def combined(statistic: str, values: Sequence[float]) -> float:
@@ -162,6 +169,7 @@ class Modules(ABC):
         self._running: list[Call] = []
         self._calls: dict[str, list[tuple[int, int]]] = {}
         self._recomputed: Counter[str] = Counter()
+        self._no_inputs = self.inputs(())
         # A call is finished when the backward pass that has reached it ends, whatever of it has come by then.
         self._passes = BackwardPasses(self.engine)
         self.listener = Listener(self._passes.at_end, _ignored, collection.errors.note)
@@ -224,13 +232,15 @@ class Modules(ABC):
         if not module.training:
             return
         is_again = self.is_recomputed(sys._getframe())
-        call = Call(module, *self._numbered(name, is_again), is_again)
-        if "input" in fields and not is_again:
-            self._measure("actv", call, self._chosen("input", args, kwargs, fields["input"]))
+        call = Call(module, *self._numbered(name, is_again), is_again, self._no_inputs)
+        measures = "input" in fields and not is_again
+        named = self._chosen("input", args, kwargs, fields["input"]) if measures else None
+        if named is not None:
+            self._measure("actv", call, named)
         if "input_grad" in fields:
-            names_by_id = {
-                id(tensor): name for name, tensor in self._chosen("input", args, kwargs, fields["input_grad"])
-            }
+            if named is None or fields["input_grad"] != fields["input"]:
+                named = self._chosen("input", args, kwargs, fields["input_grad"])
+            names_by_id = {id(tensor): name for name, tensor in named}
             # All of them, wanted or not: the graph of the call ends where any of its inputs comes from.
             inputs: list[Any] = tensors_in((args, kwargs), self.tensor_class)
             tensors = [tensor for tensor in inputs if self.takes_gradient(tensor)]
@@ -244,25 +254,28 @@ class Modules(ABC):
         if call is None:
             return
         values, keywords = _arguments(output)
-        if "output" in fields and not call.is_again:
-            self._measure("actv", call, self._chosen("output", values, keywords, fields["output"]))
+        measures = "output" in fields and not call.is_again
+        named = self._chosen("output", values, keywords, fields["output"]) if measures else None
+        if named is not None:
+            self._measure("actv", call, named)
         if "output_grad" in fields or call.inputs.count:
             spec = fields.get("output_grad")
-            outputs = [one for one in self._chosen("output", values, keywords, spec) if self.takes_gradient(one[1])]
+            if named is None or spec != fields["output"]:
+                named = self._chosen("output", values, keywords, spec)
+            outputs = [one for one in named if self.takes_gradient(one[1])]
             self._watch_backward(call, outputs, is_wanted="output_grad" in fields)
 
     def _watch_backward(self, call: Call, outputs: Named, *, is_wanted: bool) -> None:
         if not outputs:
             return
         names = [name if is_wanted else None for name, _ in outputs]
-
-        def emit(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-            gradients = zip([*names, *call.input_names], [*grad_outputs, *grad_inputs], strict=True)
-            self._measure("actv_grad", call, [(name, one) for name, one in gradients if name and one is not None])
-
         where = f"the gradients of module {call.name!r}"
-        harmless: Any = self._collection.harmless(where, emit)
-        self.watch([tensor for _, tensor in outputs], call.inputs, harmless, where)
+        emit = partial(self._collection.run, where, self._emit, call, [*names, *call.input_names])
+        self.watch([tensor for _, tensor in outputs], call.inputs, emit, where)
+
+    def _emit(self, call: Call, names: list[str | None], grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+        gradients = zip(names, [*grad_outputs, *grad_inputs], strict=True)
+        self._measure("actv_grad", call, [(name, one) for name, one in gradients if name and one is not None])
 
     def _measure(self, task: str, call: Call, named: Named) -> None:
         names = [f"{call.name}.{name}" for name, _ in named]
@@ -298,13 +311,13 @@ class Call:
 
     __slots__ = ("input_names", "inputs", "is_again", "micro_step", "module", "name")
 
-    def __init__(self, module: Any, name: str, micro_step: int, is_again: bool) -> None:
+    def __init__(self, module: Any, name: str, micro_step: int, is_again: bool, inputs: Inputs) -> None:
         self.module = module
         self.name = name
         self.micro_step = micro_step
         self.is_again = is_again
-        self.inputs = Inputs()
-        self.input_names: list[str | None] = []
+        self.inputs = inputs
+        self.input_names: Sequence[str | None] = ()
 
 
 def chosen(

@@ -91,7 +91,8 @@ class UnreducedGradients:
         self._waiting.clear()
 
     def _watch(self, weight: Weight) -> Any:
-        arrive = self._collection.harmless(f"the gradient of {weight.name!r}", lambda *_: self._arrive(weight))
+        failed = partial(self._collection.errors.note, f"the gradient of {weight.name!r}")
+        arrive = guarded(partial(self._arrive, weight), failed)
         self._arrivals.append(arrive)
         hook, parameter = partial(_call, weakref.ref(arrive)), weight.parameter
         if self._has_main_grad and hasattr(parameter, "main_grad"):
@@ -133,22 +134,23 @@ class UnreducedGradients:
                 measure(self._collection, "grad_unreduced", [(weight, gradient)], number)
 
     def _arrive(self, weight: Weight) -> None:
-        if weight in self._reduced_in_shards:
+        task = torch._C._current_graph_task_id()
+        # Whether a pass is watched was asked at its first gradient.
+        if (task != self._task and not self._collection.is_watching) or weight in self._reduced_in_shards:
             return
         self._arrived[weight] += 1
         if not self._each and self._arrived[weight] < self._micro_batches:
             return
         if self._is_alone:
-            task = torch._C._current_graph_task_id()
             if task != self._task:
-                # What waits is of the pass around this one, as reentrant checkpointing has it, or of one that raised.
-                self._finish()
-                self._task = task
                 finish = self._collection.harmless("gradients", self._finish)
+                # What waits is of the pass around this one, as reentrant checkpointing has it, or of one that raised.
+                finish()
+                self._task = task
                 torch.autograd.Variable._execution_engine.queue_callback(finish)
             self._waiting.append(weight)
         else:
-            self._measure([weight])
+            self._collection.run(f"the gradient of {weight.name!r}", self._measure, [weight])
 
     def _finish(self) -> None:
         waiting, self._waiting = self._waiting, []
