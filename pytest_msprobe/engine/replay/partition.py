@@ -11,7 +11,7 @@ import torch
 from msprobe_hooks.dump.schema import TensorElement
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, build_arguments
-from pytest_msprobe.engine.replay.calls.side import may_work_in_place
+from pytest_msprobe.engine.replay.calls.side import FLAGS, may_work_in_place
 from pytest_msprobe.engine.replay.ops.cuts import Cut, NamedArgs, block_of, divisor, is_index, tensor_in, tensors_in
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named, golden_float
@@ -19,9 +19,6 @@ from pytest_msprobe.engine.values.pytree import map_with_paths, tensors_with_pat
 from pytest_msprobe.results.outcomes import Skip
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-# Parameters whose True is no ``inplace=True``.
-_FLAGS = frozenset({"copy", "non_blocking", "is_causal", "enable_gqa"})
 
 #: Raised copies of fewer bytes are made whole. They are about what Python and torch take themselves, and a product of
 #: which they are made takes less than a second; blocks run the forward call again for gradients.
@@ -82,9 +79,8 @@ def arguments_of_block(cut: Cut, arguments: Arguments, start: int, size: int) ->
 
 def _without_flags(arguments: Arguments, named_args: NamedArgs) -> Arguments:
     """Return a call's arguments without those of which is known that they do not ask it to work in place."""
-    args = tuple(value for name, (path, value) in named_args.items() if path.startswith("args.") and name not in _FLAGS)
-    kwargs = {name: value for name, value in arguments.kwargs.items() if name not in _FLAGS}
-    return replace(arguments, args=args, kwargs=kwargs)
+    args = (value for name, (path, value) in named_args.items() if path.startswith("args.") and name not in FLAGS)
+    return replace(arguments, args=tuple(args))
 
 
 def _by_name(parameters: str, arguments: Arguments) -> NamedArgs | None:

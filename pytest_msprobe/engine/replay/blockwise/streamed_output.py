@@ -42,7 +42,10 @@ class Part:
 
 @dataclass
 class StreamedOutput:
-    """Measurements of an output over all blocks. ``is_equal``: bit by bit, and it was not measured."""
+    """Measurements of an output over all blocks. ``is_equal``: bit by bit, and it was not measured.
+
+    ``greatest`` is the greatest magnitude of golden, 0 of what is no gradient.
+    """
 
     part: Part
     scale_of: ScaleOf
@@ -79,7 +82,8 @@ class StreamedOutput:
             self.sums[:] = [golden.double() if not self.sums else self.sums[0].add_(golden)]
             return True
         target = part.block(golden, start)
-        self.greatest = max(self.greatest, _greatest(golden))
+        if part.path.startswith("grad."):
+            self.greatest = max(self.greatest, _greatest(golden))
         was_equal = self.is_equal and is_equal and part.standard.exact_passes
         self.is_equal = was_equal and bit_equal(target, golden)
         if was_equal and not self.is_equal and start:

@@ -324,11 +324,16 @@ def _copied(leaf: torch.Tensor) -> torch.Tensor:
     return as_laid_out(torch.clone, leaf).copy_(leaf) if is_kept else leaf.clone()
 
 
+#: Parameters whose True is no ``inplace=True``.
+FLAGS = frozenset({"copy", "non_blocking", "is_causal", "enable_gqa", "keepdim"})
+
+
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     """Return whether a call may write to its arguments."""
     traits = op_info(operation)
     # inplace=True has another position in each API that takes it. What has running statistics writes to them alone.
-    is_any_true = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
+    named_args = (value for name, value in arguments.kwargs.items() if name not in FLAGS)
+    is_any_true = any(value is True for value in (*arguments.args, *named_args))
     switched_on = is_any_true and traits.running_statistics is None
     named_so = operation.endswith("_") and not operation.endswith("__")
     return switched_on or named_so or arguments.kwargs.get("out") is not None or traits.in_place

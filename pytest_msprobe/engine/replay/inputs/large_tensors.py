@@ -180,8 +180,10 @@ def _tabled(
     take: more of them would be the same few values in another order.
     """
     table = _bits(torch.from_numpy(quantiles).to(working).to(dtype))
-    drawn = table.take(words(seed, _VALUES, 0, _POOL, 16), mode="clip")
-    windows = np.lib.stride_tricks.sliding_window_view(np.append(drawn, drawn[: GROUP - 1]), GROUP)
+    drawn = np.empty(_POOL + GROUP - 1, table.dtype)
+    fill(drawn[:_POOL], lambda place, some: table.take(words(seed, _VALUES, place, some, 16), mode="clip"))
+    drawn[_POOL:] = drawn[: GROUP - 1]
+    windows = np.lib.stride_tricks.sliding_window_view(drawn, GROUP)
     groups = -(-math.prod(element.shape) // GROUP)
     places = words(seed, _WINDOWS, 0, -(-groups // GROUP) * GROUP, 32) % _POOL
 

@@ -37,6 +37,29 @@ def test_a_pure_call_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("function", "tensors", "flags"),
+    [
+        (torch.mean, (X,), {"dim": -1, "keepdim": True}),
+        (F.scaled_dot_product_attention, (X[None], X[None], X[None]), {"is_causal": True}),
+    ],
+)
+def test_a_flag_that_is_not_of_working_in_place_has_no_argument_copied(
+    function: Any, tensors: tuple[torch.Tensor, ...], flags: dict[str, Any]
+) -> None:
+    found = run(function, *tensors, wanted=frozenset({"args.0"}), **flags)
+    graph = [found.output.grad_fn]
+    for node in graph:
+        graph += [before for before, _ in node.next_functions if before is not None]
+    assert not {node.name() for node in graph} & {"CloneBackward0", "CopyBackwards"}
+
+
+def test_an_argument_that_may_be_written_to_is_a_copy_of_what_gradients_are_taken_of() -> None:
+    found = run(F.relu, X, inplace=True, wanted=frozenset({"args.0"}))
+    assert found.arguments["args.0"] is not found.leaves["args.0"]
+    assert torch.equal(found.leaves["args.0"], X)
+
+
+@pytest.mark.parametrize(
     ("function", "rest", "derivative"),
     [
         (torch.Tensor.mul_, (3.0,), torch.full_like(X, 3.0)),
