@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,11 @@ SECTIONS = frozenset(
 )
 COMMON_KEYS = _COMMON_WITHOUT_EFFECT | _COMMON.keys()
 SECTION_KEYS = _SECTION_WITHOUT_EFFECT | _SECTION.keys()
+
+
+@cache
+def _warn_ignored(path: str, key: str, remedy: str) -> None:
+    _log.warning("%s: %s is ignored, as recording changes nothing; %s", path, key, remedy)
 
 
 def refuse_common(section: Mapping[str, object]) -> None:
@@ -177,7 +183,7 @@ def read_common(path: str | Path) -> dict[str, Any]:
     refuse_common(common)
     for key, (harmless, remedy) in _IGNORED.items():
         if common.get(key) not in harmless:
-            _log.warning("%s: %s is ignored, as recording changes nothing; %s", path, key, remedy)
+            _warn_ignored(str(path), key, remedy)
     return common
 
 

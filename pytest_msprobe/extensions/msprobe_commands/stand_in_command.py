@@ -63,19 +63,23 @@ MODULES = {
 
 _COMPARE = "compare the recordings afterwards: pytest --msprobe-compare"
 _ENVIRONMENT = "write_environment of msprobe_hooks records what a training depends on"
+_SAVE = "PrecisionDebugger.save records a variable at level debug"
 _CANN = "it needs CANN's graphs, which this recorder does not read"
 #: Names and modules of msprobe that are not here, and what is.
 ABSENT = {
     "compare": _COMPARE,
     "compare_distributed": _COMPARE,
     "random_save": _ENVIRONMENT,
+    "MsprobeInitStep": "call PrecisionDebugger.set_init_step(step) before the training",
+    "save": _SAVE,
+    "save_grad": _SAVE,
     "acl_save": _CANN,
     "AclGraphDumper": _CANN,
     "set_fx_dump_config": _CANN,
     "set_ge_dump_config": _CANN,
     "core.config_check": _ENVIRONMENT,
     "core.monitor_v2": "watch of msprobe_hooks monitors a training",
-    "core.single_save": "PrecisionDebugger.save records a variable at level debug",
+    "core.single_save": _SAVE,
     "pytorch.compile_accuracy_checker": 'record(level="compiled") compares compiled code with eager code',
 }
 
