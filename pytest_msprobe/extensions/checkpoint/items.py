@@ -16,6 +16,7 @@ from msprobe_hooks.messages import counted, id_name, numbered
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.same_shape import Others, SameShape
 from pytest_msprobe.extensions.checkpoint.weight_differences import (
     Difference,
     Distance,
@@ -57,6 +58,7 @@ class ParameterItem(JudgedItem):
         golden: Parameter | None,
         limit: float,
         earlier: Callable[[], Iterable[Earlier]],
+        others: Others,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -64,6 +66,7 @@ class ParameterItem(JudgedItem):
         self._target = target
         self._golden = golden
         self._limit = limit
+        self._others = others
 
     def judge(self) -> DirectionResult:
         """Compare shape, dtype and values."""
@@ -76,7 +79,7 @@ class ParameterItem(JudgedItem):
             reason = f"{'a buffer ' if present.is_buffer else ''}missing in the {lacking}{fault}"
             return DirectionResult(self.name, Verdict(outcome, STANDARD, reason, margin=math.inf))
         try:
-            return judge_parameter(self.name, self._target, self._golden, self._limit, self._earlier)
+            return judge_parameter(self.name, self._target, self._golden, self._limit, self._earlier, self._others)
         except CheckpointError as error:
             return failed_without_result(self.name, Breakdown.RECORD, str(error))
 
@@ -87,20 +90,22 @@ def judge_parameter(
     golden: Parameter,
     limit: float,
     earlier: Callable[[], Iterable[Earlier]] = tuple,
+    others: Others = lambda: iter(()),
 ) -> DirectionResult:
     """Return the verdict on a parameter that both sides have. Raises CheckpointError where it cannot be read.
 
-    ``earlier`` returns golden parameters of other steps, to which one that differs may still be equal.
+    ``earlier`` returns golden parameters of other steps, ``others`` those of other names, to which one that differs may
+    be equal.
     """
     for side, words in ((target, ""), (golden, "golden: ")):
         if side.fault:
             return DirectionResult(name, Verdict("fail", STANDARD, f"{words}{side.fault}", margin=math.inf))
     if not (target.has_values and golden.has_values):
-        return judge_digests(name, target, golden, limit, earlier)
+        return judge_digests(name, target, golden, limit, earlier, others)
     result = _judge_values(name, target, golden, limit)
     if result.verdict.outcome != "fail" or max(len(target.shape), len(golden.shape)) > 2:
         return result
-    finding = difference(target, golden, earlier())
+    finding = difference(target, golden, earlier(), others)
     if finding.kind in ("all", "shape", "equal", "rounded"):
         return result
     verdict = replace(result.verdict, reason=f"{result.verdict.reason}; {finding.words}")
@@ -113,9 +118,10 @@ def judge_digests(
     golden: Parameter,
     limit: float,
     earlier: Callable[[], Iterable[Earlier]],
+    others: Others = lambda: iter(()),
 ) -> DirectionResult:
     """Return the verdict by digests, where one side has no values. Raises CheckpointError."""
-    finding = difference(target, golden, earlier())
+    finding = difference(target, golden, earlier(), others)
     is_equal = finding.kind in ("equal", "rounded")
     notes = [note for note in (target.note, golden.note and f"golden: {golden.note}") if note]
     outcome: Outcome = "fail" if not is_equal else "warn" if notes or target.dtype != golden.dtype else "pass"
@@ -196,10 +202,18 @@ def parameter_items(
     earlier: EarlierSteps,
 ) -> Iterator[ParameterItem]:
     """Yield an item for each parameter of either side, in the target's order."""
+    of_shapes = SameShape({name: golden for name, (_, golden) in pairs.items() if golden is not None})
     for name, shown in zip(pairs, numbered(map(id_name, pairs)), strict=True):
         target, golden = pairs[name]
-        others = partial(earlier.of, name)
-        yield ParameterItem.from_parent(file, name=shown, target=target, golden=golden, limit=limit, earlier=others)
+        yield ParameterItem.from_parent(
+            file,
+            name=shown,
+            target=target,
+            golden=golden,
+            limit=limit,
+            earlier=partial(earlier.of, name),
+            others=partial(of_shapes.others, name),
+        )
 
 
 _TITLES = {

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from msprobe_hooks.extensions.checkpoint.weights_file import Digest, Numbers
+from msprobe_hooks.messages import listed
 from msprobe_standards import chunks
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import MatrixDigest, Parameter, Piece
+from pytest_msprobe.extensions.checkpoint.same_shape import Others
 
 #: A parameter of an earlier step, and in words which.
 Earlier: TypeAlias = tuple[str, Parameter]
@@ -33,8 +35,8 @@ _FLOAT4_VALUES = torch.tensor([sign * x for sign in (1, -1) for x in (0, 0.5, 1,
 class Difference:
     """Difference of weights: ``kind`` in a word, ``words`` for a reason, and rows and columns, as runs of numbers.
 
-    ``kind`` is ``equal``, ``rounded`` (equal in bfloat16), ``transposed``, ``earlier``, ``partly``, ``reordered``,
-    ``shape`` or ``all``.
+    ``kind`` is ``equal``, ``rounded`` (equal in bfloat16), ``transposed``, ``earlier``, ``swapped``, ``partly``,
+    ``reordered``, ``shape`` or ``all``.
     """
 
     kind: str
@@ -43,10 +45,16 @@ class Difference:
     columns: tuple[tuple[int, int], ...] = ()
 
 
-def difference(target: Parameter, golden: Parameter, earlier: Iterable[Earlier] = ()) -> Difference:
+def difference(
+    target: Parameter,
+    golden: Parameter,
+    earlier: Iterable[Earlier] = (),
+    others: Others = lambda: iter(()),
+) -> Difference:
     """Compare two parameters by their digests. Raises CheckpointError where they cannot be read.
 
-    ``earlier`` are the golden ones of other steps, read one after another until one is equal.
+    ``earlier`` are the golden ones of other steps, read one after another until one is equal; ``others`` returns the
+    golden ones of other names, of the same shape.
     """
     ours, theirs = target.digest(), golden.digest()
     if target.shape != golden.shape:
@@ -62,7 +70,21 @@ def difference(target: Parameter, golden: Parameter, earlier: Iterable[Earlier] 
         return Difference("rounded" if is_rounded else "equal", words)
     if len(target.shape) == 2 and target.shape[0] == target.shape[1] and _is_transposed(own, other):
         return Difference("transposed", "the target is golden's transpose")
-    return _of_values(target, golden, (own, other), differing, earlier)
+    finding = _of_values(target, golden, (own, other), differing, earlier)
+    return finding if finding.kind == "earlier" else _swapped(target, ours, others) or finding
+
+
+def _swapped(target: Parameter, ours: MatrixDigest, others: Others) -> Difference | None:
+    """Return that a target is a golden parameter of another name, None where it is none."""
+    names = []
+    for name, dtype, digests in others():
+        own, other = (ours.own, digests.own) if dtype == target.dtype else (ours.rounded, digests.rounded)
+        if own is not None and other is not None and np.array_equal(own.rows, other.rows):
+            names.append(name)
+    if not names:
+        return None
+    # Of many, as of norms that are all 1, the first says enough.
+    return Difference("swapped", f"equal to golden's {listed(names, 1)}", ((0, len(ours.own.rows)),))
 
 
 def _of_shapes(target: Parameter, golden: Parameter, ours: MatrixDigest, theirs: MatrixDigest) -> Difference:
@@ -94,6 +116,10 @@ def _of_values(
     count = int(differing.sum())
     width = len(other.columns) if other.columns is not None else 0
     count_of_columns = sum(stop - start for start, stop in columns)
+    if np.array_equal(np.sort(own.rows), np.sort(other.rows)):
+        words = f"{unit} are golden's in another order"
+        words += f" ({count} of {height}: {_in_words(rows)})" if count < height else ""
+        return Difference("reordered", words, rows, columns)
     if count < height:
         where = _where(target.pieces, rows, None) or _where(golden.pieces, rows, None)
         words = f"{count} of {height} {unit} differ ({_in_words(rows)}){where}"
@@ -104,8 +130,6 @@ def _of_values(
         return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
     if stale:
         return Difference("earlier", f"all {height} {unit} differ{stale}", rows, columns)
-    if np.array_equal(np.sort(own.rows), np.sort(other.rows)):
-        return Difference("reordered", f"{unit} are golden's in another order", rows, columns)
     pairs = (own.columns, other.columns)
     if pairs[0] is not None and pairs[1] is not None and np.array_equal(np.sort(pairs[0]), np.sort(pairs[1])):
         return Difference("reordered", "columns are golden's in another order", rows, columns)

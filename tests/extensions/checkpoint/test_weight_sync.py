@@ -195,7 +195,8 @@ def test_rows_in_another_order_are_named(tmp_path: Path) -> None:
     other[name] = state[name].reshape(2, -1, 32).transpose(0, 1).reshape(32, 32).contiguous()
     write_weights(other, tmp_path / "engine", step=1)
     found = compared(tmp_path / "engine", trainer(state, tmp_path / "trainer"))
-    assert "30 of 32 rows differ" in found["layers.0.self_attn.q_proj.weight"][1]
+    words = "rows are golden's in another order (30 of 32: 1-30)"
+    assert found["layers.0.self_attn.q_proj.weight"][1] == words
 
 
 def test_a_rank_that_was_not_written_is_named(tmp_path: Path) -> None:
