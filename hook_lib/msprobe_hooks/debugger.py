@@ -284,10 +284,7 @@ class PrecisionDebugger:
             self._session.stop()
 
     def _maybe_reload_config(self, force: bool = False) -> bool:
-        """Follow the switch in ``config.json``, and return whether it was changed; a program of vllm-ascend calls it.
-
-        With or without ``force`` the file is read as soon as it has changed.
-        """
+        """Follow the switch in ``config.json``, and return whether it was changed; vllm-ascend calls this."""
         if self._switch is None or not self._switch.read_again():
             return False
         if not self._switch.is_on:

@@ -189,14 +189,7 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
             self._has_own_marks = True
             # After what a conftest.py or another plugin has added by now.
             self.own_markers += [getattr(pytest.mark, mark).mark for mark in self.mark_names()]
-        # As pytest, which asks several times for each item and makes a generator of nodes each time.
-        marks_of_chain: list[tuple[Any, pytest.Mark]] = []
-        node: Any = self
-        while node is not None:
-            if node.own_markers:
-                marks_of_chain += [(node, mark) for mark in node.own_markers if name is None or mark.name == name]
-            node = node.parent
-        return iter(marks_of_chain)
+        return super().iter_markers_with_node(name)
 
 
 class DumpItem(DeferredItem, JudgedItem):

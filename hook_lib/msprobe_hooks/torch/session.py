@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
@@ -36,12 +37,12 @@ class Phases:
     def begin(self) -> None:
         """Watch optimizers and clipping."""
         self._handles = [
-            register_optimizer_step_pre_hook(lambda *_: self._recorder.enter_phase("optimizer")),
+            register_optimizer_step_pre_hook(self._step),
             register_optimizer_step_post_hook(lambda *_: self._recorder.enter_phase(None)),
         ]
         for function in _clipping():
             try:
-                self._around.append(Interposition(function, self._clip))
+                self._around.append(Interposition(function, partial(self._run, "clip_grad", None)))
             except TypeError as error:
                 self._recorder.summary.note_error("clip_grad", error)
 
@@ -53,12 +54,22 @@ class Phases:
             interposed.remove()
         self._handles, self._around = [], []
 
-    def _clip(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self._recorder.enter_phase("clip_grad")
+    def _step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Enter a step. What its closure runs, in Lightning all of a training step, is outside of it."""
+        self._recorder.enter_phase("optimizer")
+        is_named = kwargs.get("closure") is not None
+        closure = kwargs["closure"] if is_named else args[1] if len(args) > 1 else None
+        if not callable(closure):
+            return None
+        run = partial(self._run, None, "optimizer", closure, (), {})
+        return (args, {**kwargs, "closure": run}) if is_named else ((args[0], run, *args[2:]), kwargs)
+
+    def _run(self, phase: str | None, then: str | None, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._recorder.enter_phase(phase)
         try:
             return function(*args, **kwargs)
         finally:
-            self._recorder.enter_phase(None)
+            self._recorder.enter_phase(then)
 
 
 def _clipping() -> Iterator[Callable[..., Any]]:

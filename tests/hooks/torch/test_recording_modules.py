@@ -103,6 +103,49 @@ def test_mix_records_calls_inside_their_modules(tmp_path, records):
     assert "clip_grad" in parents.values()
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_what_a_closure_runs_is_not_in_the_optimizer(tmp_path, named):
+    model, x = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+
+    def training_step():
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    with record(tmp_path / "d", "mix", model=model):
+        loss = optimizer.step(closure=training_step) if named else optimizer.step(training_step)
+    assert loss.requires_grad
+    parents = json.loads((tmp_path / "d/step0/rank/construct.json").read_text())
+    assert parents["Functional.linear.0.forward"] == "Module.block.fc.Linear.forward.0"
+    assert parents["Functional.linear.0.backward"] == "Module.block.fc.Linear.backward.0"
+    assert {name.split(".")[1] for name, parent in parents.items() if parent == "optimizer"} <= {"add_", "mul_", "add"}
+    assert "optimizer" in parents.values()
+
+
+def test_an_optimizer_that_runs_its_closure_again_and_again_makes_the_same_step(tmp_path):
+    def trained(folder):
+        torch.manual_seed(0)
+        model, x = net()
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+
+        def training_step():
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            return loss
+
+        if folder is None:
+            optimizer.step(training_step)
+        else:
+            with record(folder, "L1"):
+                optimizer.step(training_step)
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    assert torch.equal(trained(tmp_path / "d"), trained(None))
+
+
 def test_clipping_returns_its_norm_while_recording(tmp_path):
     model, x = net()
     with record(tmp_path / "d", "mix", model=model):
