@@ -225,8 +225,9 @@ class PrecisionDebugger:
             instance._warn_once(f"save() records nothing at level {level}, only at level debug")
             return
         # At this level there is nothing else to switch on, so saving does not wait for start().
-        session.start()
-        session.save(variable, name, save_backward)
+        if instance._switch is None or instance._switch.is_on:
+            session.start()
+            session.save(variable, name, save_backward)
 
     @classmethod
     def monitor(cls, model: Any, optimizer: Any = None) -> None:

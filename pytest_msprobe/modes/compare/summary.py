@@ -40,10 +40,7 @@ _KINDS = {
 
 
 class CulpritList:
-    """Failures that a terminal lists: those that inherited their error only with ``-v``, or where ``-r`` asks for them.
-
-    One wrong weight makes thousands of calls differ that come after it.
-    """
+    """Failures that a terminal lists: those that inherited their error, often thousands, only with ``-v`` or ``-r``."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Iterator[None]:

@@ -147,3 +147,18 @@ def test_a_value_that_is_neither_true_nor_false_is_refused(config: Config) -> No
     config.write(dump_enable="yes")
     with pytest.raises(ConfigError, match="dump_enable is 'yes'; allowed: true or false"):
         PrecisionDebugger(config.path)
+
+
+def test_a_variable_is_saved_while_it_is_on(config: Config) -> None:
+    config.write(dump_enable=False, level="debug")
+    debugger = PrecisionDebugger(config.path)
+    debugger.save(torch.ones(2), "left out")
+    debugger.step()
+    config.write(dump_enable=True, level="debug")
+    debugger._maybe_reload_config()
+    debugger.save(torch.ones(2), "kept")
+    debugger.step()
+    debugger._finish()
+    (file,) = config.dump_path.glob("step*/rank*/debug.json")
+    assert "kept" in file.read_text()
+    assert file.parent.parent.name == "step1"
