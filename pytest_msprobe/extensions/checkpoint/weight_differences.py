@@ -78,7 +78,9 @@ def _swapped(target: Parameter, ours: MatrixDigest, others: Others) -> Differenc
     """Return that a target is a golden parameter of another name, None where it is none."""
     names = []
     for name, dtype, digests in others():
-        own, other = (ours.own, digests.own) if dtype == target.dtype else (ours.rounded, digests.rounded)
+        is_rounded = dtype != target.dtype
+        own = _in_bfloat16(target.dtype, ours) if is_rounded else ours.own
+        other = _in_bfloat16(dtype, digests) if is_rounded else digests.own
         if own is not None and other is not None and np.array_equal(own.rows, other.rows):
             names.append(name)
     if not names:
@@ -172,11 +174,11 @@ def _comparable(
     """Return the digests of both in one dtype, and whether they are of rounded values."""
     if target.dtype == golden.dtype:
         return ours.own, theirs.own, False
-    in_bfloat16 = [
-        digests.own if parameter.dtype == "bfloat16" else digests.rounded
-        for parameter, digests in ((target, ours), (golden, theirs))
-    ]
-    return in_bfloat16[0], in_bfloat16[1], True
+    return _in_bfloat16(target.dtype, ours), _in_bfloat16(golden.dtype, theirs), True
+
+
+def _in_bfloat16(dtype: str, digests: MatrixDigest) -> Digest | None:
+    return digests.own if dtype == "bfloat16" else digests.rounded
 
 
 def _is_transposed(own: Digest, other: Digest) -> bool:

@@ -63,6 +63,14 @@ def test_two_weights_that_were_swapped_name_each_other(
     assert found[second].endswith(f"equal to golden's {first}")
 
 
+def test_weights_that_were_rounded_and_swapped_name_each_other(pytester: pytest.Pytester, written: object) -> None:
+    first, second = LAYER.format(0, "q"), LAYER.format(0, "k")
+    rounded = {name: weight.bfloat16() for name, weight in swapped(model(), first, second).items()}
+    found = reasons(pytester, written(rounded, "target"), written(model(), "golden"))
+    assert f"equal to golden's {second}" in found[first]
+    assert f"equal to golden's {first}" in found[second]
+
+
 def test_a_weight_that_is_none_of_golden_names_none(pytester: pytest.Pytester, written: object) -> None:
     name = LAYER.format(0, "q")
     found = reasons(pytester, written(model() | {name: model()[name] + 1}, "target"), written(model(), "golden"))
