@@ -194,7 +194,7 @@ def tensors_of(name: str, data: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many tensors a record has to bring to a card, and from there.
 
     A forward record brings arguments and returns outputs. For a backward record gradients arrive, and one comes back
-    for each argument of its call that is differentiable: recordings leave out those that nobody asked for.
+    for each argument of its call that is differentiable: recordings leave out those that no one asked for.
     """
     record = data[name]
     if name.endswith(".forward"):

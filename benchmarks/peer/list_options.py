@@ -1,6 +1,6 @@
-"""Commands and options of the installed msprobe 26, as JSON: each has a row in docs/from-msprobe.md, as a test checks.
+"""Commands and options of the installed msprobe 26, as JSON; a test wants a row in docs/msprobe-options.md of each.
 
-    .peer26/bin/python benchmarks/peer/list_options.py > tests/data/msprobe_26_options.json
+    .peer26/bin/python benchmarks/peer/list_options.py tests/data/msprobe_26_options.json
 
 Its parsers are built and asked, and parse nothing. That of ``multi_acc_check`` has those of ``acc_check`` and ``-n``.
 """
@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import sys
+from pathlib import Path
 
 from msprobe import msprobe
 from msprobe.pytorch.api_accuracy_checker.acc_check.acc_check import _acc_check_parser
@@ -24,7 +25,7 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def main() -> None:
-    found: dict[str, list[str]] = {}
+    path, found = Path(sys.argv[1]), dict[str, list[str]]()
 
     def stop(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         for action in parser._actions:
@@ -39,7 +40,7 @@ def main() -> None:
     own = argparse.ArgumentParser()
     _acc_check_parser(own)
     found["acc_check"] = options_of(own)
-    print(json.dumps(found, indent=1))
+    path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def judge_parameter(
     golden: Parameter,
     limit: float,
     earlier: Callable[[], Iterable[Earlier]] = tuple,
-    others: Others = lambda: iter(()),
+    others: Others = tuple,
 ) -> DirectionResult:
     """Return the verdict on a parameter that both sides have. Raises CheckpointError where it cannot be read.
 
@@ -118,7 +118,7 @@ def judge_digests(
     golden: Parameter,
     limit: float,
     earlier: Callable[[], Iterable[Earlier]],
-    others: Others = lambda: iter(()),
+    others: Others = tuple,
 ) -> DirectionResult:
     """Return the verdict by digests, where one side has no values. Raises CheckpointError."""
     finding = difference(target, golden, earlier(), others)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import MatrixDigest, Parameter
 
-#: Names of other golden parameters of a shape, each with its dtype and digests.
-Others: TypeAlias = Callable[[], Iterator[tuple[str, str, MatrixDigest]]]
+#: Returns other golden parameters of a shape: the name of each, itself, and its digests.
+Others: TypeAlias = Callable[[], Iterable[tuple[str, Parameter, MatrixDigest]]]
 
 
 class SameShape:
@@ -24,13 +24,13 @@ class SameShape:
                 self._names[tuple(parameter.shape)].append(name)
         self._digests: dict[str, MatrixDigest | None] = {}
 
-    def others(self, name: str) -> Iterator[tuple[str, str, MatrixDigest]]:
+    def others(self, name: str) -> Iterator[tuple[str, Parameter, MatrixDigest]]:
         """Yield the other golden parameters of the shape of the one of this name; those that cannot be read are not."""
         own = self._golden.get(name)
         for other in self._names[tuple(own.shape)] if own is not None else ():
             digest = None if other == name else self._digest(other)
             if digest is not None:
-                yield other, self._golden[other].dtype, digest
+                yield other, self._golden[other], digest
 
     def _digest(self, name: str) -> MatrixDigest | None:
         if name not in self._digests:

@@ -49,7 +49,7 @@ def difference(
     target: Parameter,
     golden: Parameter,
     earlier: Iterable[Earlier] = (),
-    others: Others = lambda: iter(()),
+    others: Others = tuple,
 ) -> Difference:
     """Compare two parameters by their digests. Raises CheckpointError where they cannot be read.
 
@@ -77,10 +77,8 @@ def difference(
 def _swapped(target: Parameter, ours: MatrixDigest, others: Others) -> Difference | None:
     """Return that a target is a golden parameter of another name, None where it is none."""
     names = []
-    for name, dtype, digests in others():
-        is_rounded = dtype != target.dtype
-        own = _in_bfloat16(target.dtype, ours) if is_rounded else ours.own
-        other = _in_bfloat16(dtype, digests) if is_rounded else digests.own
+    for name, parameter, digests in others():
+        own, other, _ = _comparable(target, parameter, ours, digests)
         if own is not None and other is not None and np.array_equal(own.rows, other.rows):
             names.append(name)
     if not names:
@@ -118,7 +116,7 @@ def _of_values(
     count = int(differing.sum())
     width = len(other.columns) if other.columns is not None else 0
     count_of_columns = sum(stop - start for start, stop in columns)
-    if np.array_equal(np.sort(own.rows), np.sort(other.rows)):
+    if not stale and np.array_equal(np.sort(own.rows), np.sort(other.rows)):
         words = f"{unit} are golden's in another order"
         words += f" ({count} of {height}: {_in_words(rows)})" if count < height else ""
         return Difference("reordered", words, rows, columns)
@@ -174,11 +172,11 @@ def _comparable(
     """Return the digests of both in one dtype, and whether they are of rounded values."""
     if target.dtype == golden.dtype:
         return ours.own, theirs.own, False
-    return _in_bfloat16(target.dtype, ours), _in_bfloat16(golden.dtype, theirs), True
-
-
-def _in_bfloat16(dtype: str, digests: MatrixDigest) -> Digest | None:
-    return digests.own if dtype == "bfloat16" else digests.rounded
+    in_bfloat16 = [
+        digests.own if parameter.dtype == "bfloat16" else digests.rounded
+        for parameter, digests in ((target, ours), (golden, theirs))
+    ]
+    return in_bfloat16[0], in_bfloat16[1], True
 
 
 def _is_transposed(own: Digest, other: Digest) -> bool:

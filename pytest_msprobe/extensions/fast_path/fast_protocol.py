@@ -181,12 +181,7 @@ def next_item_is_sibling(item: pytest.Item, nextitem: pytest.Item | None) -> boo
     """Return whether pytest would run an item, and tear nothing down after it: the next one is of the same file."""
     if nextitem is None or nextitem.parent is not item.parent:
         return False
-    node: Any = item
-    while node is not None:
-        if node.own_markers and any(mark.name in _EVALUATED_MARKS for mark in node.own_markers):
-            return False
-        node = node.parent
-    return True
+    return not any(mark.name in _EVALUATED_MARKS for node in item.listchain() for mark in node.own_markers)
 
 
 class MakesReportsAgain(Protocol):

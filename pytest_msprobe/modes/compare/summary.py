@@ -50,9 +50,11 @@ class CulpritList:
             culprits = [report for report in failed if getattr(report, "msprobe_cause", "") != "inherited"]
             # A run of one such call is about that call.
             terminalreporter.stats["failed"] = culprits or failed
-        yield
-        if failed:
-            terminalreporter.stats["failed"] = failed
+        try:
+            return (yield)
+        finally:
+            if failed:
+                terminalreporter.stats["failed"] = failed
 
 
 class CompareSummary:
@@ -95,7 +97,11 @@ class CompareSummary:
 
     def lines(self, finished_before: Counter[str]) -> list[str]:
         """Return the section's lines, the first culprits first; ``finished_before`` counts what a journal had."""
-        lines = [line for pair in self._pairs for line in self._culprits(pair)]
+        backwards = sorted(self._pairs, key=lambda pair: pair.step or 0, reverse=True)
+        wrong_since = {(pair.rank, pair.stage): pair.step for pair in backwards if self._suspects[pair.index]}
+        lines = [
+            line for pair in self._pairs for line in self._culprits(pair, wrong_since.get((pair.rank, pair.stage)))
+        ]
         total = sum(self._outcomes.values(), Counter[str]())
         if not (lines or self._inherited) and total:
             if not total["pass"]:
@@ -122,7 +128,8 @@ class CompareSummary:
         lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
 
-    def _culprits(self, pair: DumpPair) -> Iterator[str]:
+    def _culprits(self, pair: DumpPair, wrong_since: int | None) -> Iterator[str]:
+        """Yield what differs first in a pair; ``wrong_since`` is the first step of its rank in which something does."""
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
@@ -139,21 +146,24 @@ class CompareSummary:
         for kind in _KINDS:
             own = [call for call in calls if _kind(pair, call) == kind]
             if own:
-                yield from self._of_kind(pair, kind, own, where)
+                yield from self._of_kind(pair, kind, own, where, wrong_since)
         if batches is None:
             yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
-    def _of_kind(self, pair: DumpPair, kind: str, own: Sequence[ComparedCall], where: str) -> Iterator[str]:
+    def _of_kind(
+        self, pair: DumpPair, kind: str, own: Sequence[ComparedCall], where: str, wrong_since: int | None
+    ) -> Iterator[str]:
         """Yield what the differences of a kind begin with, and what adds to them."""
         # Other values have other gradients.
         unexplained = [call for call in own if kind != _BACKWARD or not self._differs_forward(pair, call)]
         first = next(iter(unexplained), own[0])
-        inputs, former = pair.given(first), self._wrong_step_before(pair)
+        inputs = pair.given(first)
+        is_later = wrong_since is not None and wrong_since < (pair.step or 0)
         if not unexplained:
             yield f"{where}backward calls differ as their forward calls do, first {_finding(first)}"
-        elif kind == _FORWARD and former is not None and inputs.weights and not (inputs.outside or inputs.unnamed):
+        elif kind == _FORWARD and is_later and inputs.weights and not (inputs.outside or inputs.unnamed):
             names = listed([*inputs.weights, *inputs.more_weights], _SHOWN)
-            yield f"{where}begins with weights that differ since step {former.step}: {names}"
+            yield f"{where}begins with weights that differ since step {wrong_since}: {names}"
         else:
             yield f"{where}first {kind}: {inputs.headline or _finding(first)}"
             yield from (f"    {line}" for line in _place(pair, first, inputs))
@@ -169,17 +179,6 @@ class CompareSummary:
         order = pair.orders.get(forward_of(call.record))
         forward = None if order is None else self._calls.find(pair.index, order)
         return forward is not None and forward.outcome in ("warn", "fail")
-
-    def _wrong_step_before(self, pair: DumpPair) -> DumpPair | None:
-        """Return the first step before, of the same rank and stage, in which something differs."""
-        before = (
-            other
-            for other in self._pairs
-            if (other.rank, other.stage) == (pair.rank, pair.stage)
-            and (other.step or 0) < (pair.step or 0)
-            and self._suspects[other.index]
-        )
-        return min(before, key=lambda other: other.step or 0, default=None)
 
     def _of_values(self) -> Iterator[str]:
         """Return which values were left out, or compared in part."""

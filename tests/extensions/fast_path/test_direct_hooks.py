@@ -1,4 +1,4 @@
-"""Hooks that log an item are called without pluggy's steps, and whoever implements them is called as by pluggy.
+"""Hooks that log an item are called without pluggy's steps, and each plugin that implements one is called as by pluggy.
 
 Each run is a process of its own: within one, pytester watches the hooks, which pluggy then calls.
 """

@@ -18,6 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.config import read_common
+from msprobe_hooks.recording.validators import flag
+
 _KEY = "dump_enable"
 
 _log = logging.getLogger("msprobe_hooks")
@@ -34,8 +38,6 @@ class DumpSwitch:
     """A switch that is on or off as ``config.json`` last said."""
 
     def __init__(self, path: Path, common: Mapping[str, Any]) -> None:
-        from msprobe_hooks.recording.validators import flag
-
         self.is_on: bool = flag(_KEY, common[_KEY])
         self._path = path
         self._others = _without_key(common)
@@ -46,10 +48,6 @@ class DumpSwitch:
         stamp = _stamp(self._path)
         if stamp is None or stamp == self._stamp:
             return False
-        from msprobe_hooks.errors import ConfigError
-        from msprobe_hooks.recording.config import read_common
-        from msprobe_hooks.recording.validators import flag
-
         self._stamp, was_on = stamp, self.is_on
         try:
             common = read_common(self._path)
@@ -59,8 +57,9 @@ class DumpSwitch:
             _log.warning("%s: recording is off until the file can be read: %s", self._path, error)
             self.is_on = False
             return was_on
-        if _without_key(common) != self._others:
-            self._others = _without_key(common)
+        others = _without_key(common)
+        if others != self._others:
+            self._others = others
             _log.warning("%s: of what has changed, %s alone is followed", self._path, _KEY)
         return self.is_on != was_on
 

@@ -46,7 +46,7 @@ _CUT_LINES_SHOWN = 3
 _LONGEST_HEADER = 2**16
 _SPECIAL = re.compile(r'[,"\r\n]')
 # Lines of a group are read or left aside together. A step begins a new one, but where groups would have few lines; a
-# choice: places of smaller groups take more memory, larger ones have more tensors that nobody wants.
+# choice: places of smaller groups take more memory, larger ones have more tensors that no one wants.
 _MOST_LINES, _FEW_LINES = 64, 16
 
 

@@ -130,7 +130,7 @@ class Collection:
 
     def run(self, where: str, hook: Callable[..., None], *args: Any) -> None:
         """Call a hook as `harmless` does."""
-        if self.is_on and not self._is_hidden():
+        if self.is_watching:
             try:
                 with self._quiet():
                     hook(*args)
