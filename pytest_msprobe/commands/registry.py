@@ -98,13 +98,3 @@ def _add_own(registry: CommandRegistry) -> None:
             "pytest_msprobe.commands.report",
         ),
     )
-    registry.add(
-        RESULTS,
-        "replay",
-        Command(
-            "judge saved failing cases again, on any device",
-            "failures --device cpu",
-            "failing-cases.md",
-            "pytest_msprobe.commands.replay",
-        ),
-    )

@@ -79,7 +79,7 @@ def test_the_help_of_a_command_has_an_example_that_it_understands_and_a_page(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["reprot"], "COMMAND 'reprot': not one of report, replay"),
+        (["reprot"], "COMMAND 'reprot': not one of report, "),
         (["reprot"], "; did you mean 'report'?\n"),
         (
             ["report", "--junit-family", "jenkisn", "x"],

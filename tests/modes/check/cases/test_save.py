@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.engine.values.strides import has_gaps
 from pytest_msprobe.modes.check.cases.case import read_case
-from pytest_msprobe.modes.check.cases.replay import replay_case
 from pytest_msprobe.modes.check.cases.save import case_name, save_case
 from pytest_msprobe.storage.limits import SaveOptions, TensorFileError
 from pytest_msprobe.storage.tensors import describe, read_tensor, write_tensors
-from tests.support.dumps.dump_files import SOFTMAX, forward, value
+from tests.support.dumps.dump_files import SOFTMAX, forward
 from tests.support.dumps.dump_files import tensor as element
 
 DTYPES = [
@@ -94,27 +92,6 @@ def test_a_case_holds_inputs_and_all_three_results(save: Any) -> None:
     assert (case.seed, case.policy, case.settings["torch"]) == (3, "default", torch.__version__)
 
 
-HEADS = element(2, 4, 6, 8, requires_grad=True)
-ATTENTION = {
-    "Functional.scaled_dot_product_attention.0.forward": forward(HEADS, HEADS, HEADS, dropout_p=value(0.3)),
-    "Functional.scaled_dot_product_attention.0.backward": {"input": [HEADS], "output": [HEADS] * 3},
-}
-
-
-@pytest.mark.parametrize("records", [SOFTMAX, ATTENTION], ids=["softmax", "dropout inside"])
-def test_a_saved_case_fails_as_the_record_did_and_passes_elsewhere(
-    save: Any, replay: Any, setup: ReplayConfig, records: Any
-) -> None:
-    from pytest_msprobe.devices.cpu import CpuDevice
-
-    for record in records:
-        folder = Path(save(records, record).folder)
-        case = read_case(folder)
-        again = replay_case(case, folder, setup)
-        assert again.verdict == case.result.verdict == replay(records, record)[1].verdict
-        assert replay_case(case, folder, replace(setup, device=CpuDevice())).verdict.outcome == "pass"
-
-
 CHANNELS_LAST = {"type": "torch.memory_format", "format": "channels_last"}
 
 
@@ -166,31 +143,6 @@ def shown(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: shown(item) for key, item in tree.items()}
     return "device" if isinstance(tree, DeviceArgument) else repr(tree)
-
-
-def test_an_input_that_was_not_contiguous_reaches_the_device_as_it_was(save: Any, setup: ReplayConfig) -> None:
-    folder = Path(save(SOFTMAX, "Functional.softmax.0.forward").folder)
-    case = read_case(folder)
-    x = torch.randn(8, 16)[:, ::4].t()
-    write_tensors(folder / "tensors.safetensors", {"args.0": x})
-    case = replace_tensors(case, {"args.0": describe(x)})
-    seen = []
-
-    class Watching(type(setup.device)):  # type: ignore[misc]
-        def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
-            seen.append(args[0])
-            return func(*args, **kwargs)
-
-    assert replay_case(case, folder, replace(setup, device=Watching())).verdict.outcome == "pass"
-    assert seen[0].stride() == x.stride()
-    assert has_gaps(seen[0])
-    assert torch.equal(seen[0], x)
-
-
-def replace_tensors(case: Any, tensors: Any) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(case, tensors=tensors)
 
 
 def test_numpy_arguments_are_saved_as_tensors(replay: Any) -> None:

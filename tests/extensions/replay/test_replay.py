@@ -6,6 +6,7 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,21 +17,24 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
+from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
+from pytest_msprobe.engine.values.strides import has_gaps
 from pytest_msprobe.errors import CaseError
+from pytest_msprobe.extensions.replay.bench import Bench, replay_case
 from pytest_msprobe.modes.check.cases.case import Case, read_case
-from pytest_msprobe.modes.check.cases.replay import Bench
 from pytest_msprobe.modes.check.cases.save import save_case
 from pytest_msprobe.storage.limits import SaveOptions
+from pytest_msprobe.storage.tensors import describe, write_tensors
 from tests.corpus.cards import Card, card, to_bits
 from tests.corpus.fault import VariantDevice
-from tests.support.dumps.dump_files import SOFTMAX, forward, tensor
+from tests.support.dumps.dump_files import SOFTMAX, forward, tensor, three_calls, value
 
 RECORD = "Functional.softmax.0.forward"
 
 #: Written by the first version that saved cases; every later one must read it.
-FORMAT_1 = Path(__file__).parents[3] / "data" / "cases" / "format-1"
+FORMAT_1 = Path(__file__).parents[2] / "data" / "cases" / "format-1"
 
 
 @pytest.fixture
@@ -283,3 +287,72 @@ def test_infinite_margins_survive(case: Path) -> None:
     found: Case = read_case(case)
     assert found.result.verdict.margin == float("inf")
     assert msgspec.to_builtins(found.result)["verdict"]["outcome"] == "fail"
+
+
+HEADS = tensor(2, 4, 6, 8, requires_grad=True)
+ATTENTION = {
+    "Functional.scaled_dot_product_attention.0.forward": forward(HEADS, HEADS, HEADS, dropout_p=value(0.3)),
+    "Functional.scaled_dot_product_attention.0.backward": {"input": [HEADS], "output": [HEADS] * 3},
+}
+
+
+@pytest.mark.parametrize("records", [SOFTMAX, ATTENTION], ids=["softmax", "dropout inside"])
+def test_a_saved_case_fails_as_the_record_did_and_passes_elsewhere(
+    save: Any, replay: Any, setup: ReplayConfig, records: Any
+) -> None:
+    for record in records:
+        folder = Path(save(records, record).folder)
+        case = read_case(folder)
+        again = replay_case(case, folder, setup)
+        assert again.verdict == case.result.verdict == replay(records, record)[1].verdict
+        assert replay_case(case, folder, replace(setup, device=CpuDevice())).verdict.outcome == "pass"
+
+
+def test_an_input_that_was_not_contiguous_reaches_the_device_as_it_was(save: Any, setup: ReplayConfig) -> None:
+    folder = Path(save(SOFTMAX, "Functional.softmax.0.forward").folder)
+    case = read_case(folder)
+    x = torch.randn(8, 16)[:, ::4].t()
+    write_tensors(folder / "tensors.safetensors", {"args.0": x})
+    case = msgspec.structs.replace(case, tensors={"args.0": describe(x)})
+    seen = []
+
+    class Watching(type(setup.device)):  # type: ignore[misc]
+        def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+            seen.append(args[0])
+            return func(*args, **kwargs)
+
+    assert replay_case(case, folder, replace(setup, device=Watching())).verdict.outcome == "pass"
+    assert seen[0].stride() == x.stride()
+    assert has_gaps(seen[0])
+    assert torch.equal(seen[0], x)
+
+
+# Every third run of the call errs by far less than any standard sees.
+UNSTEADY = """
+global runs
+if record == 'Functional.softmax.0.forward':
+    runs = globals().get('runs', 0) + 1
+    if runs % 3 == 0:
+        change = torch.zeros(result.shape)
+        change[0, 0] = 2**-20
+        result = result + change
+"""
+# The first result depends on the number of rows.
+DEPENDENT = """
+if record == 'Functional.softmax.0.forward' and len(result) > 1:
+    result = result * (1 + 2**-20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "option", "by"),
+    [(UNSTEADY, "--msprobe-repeat=3", "determinism"), (DEPENDENT, "--msprobe-batch-invariant", "batch_invariance")],
+)
+def test_a_saved_case_runs_as_often_and_on_the_same_parts_as_its_record_did(
+    device: str, option: str, by: str, write_dump: Any, make_device: Any, check: Any, capsys: Any
+) -> None:
+    make_device(device)
+    write_dump(three_calls())
+    check("--msprobe-device=faulty", "--msprobe-dump=dump.json", option, "--msprobe-save-failures=kept")
+    assert main(["replay", "kept", "--device", "cpu"]) == 0
+    assert f"it was fail by {by}" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from pytest_msprobe.errors import CaseError, CommandError
 from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.check.cases.replay import Bench
+    from pytest_msprobe.extensions.replay.bench import Bench
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Judge the cases: 0 where none is wrong, 1 where one is, 2 where one could not be judged."""
     try:
+        from pytest_msprobe.extensions.replay.bench import Bench
         from pytest_msprobe.modes.check.cases.case import find_cases
-        from pytest_msprobe.modes.check.cases.replay import Bench
     except ImportError as error:
         raise CommandError(str(error), remedy="pip install 'pytest-msprobe[cases,torch]'") from None
     folders = find_cases(arguments.case)
