@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shlex
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,11 +58,13 @@ def record(
     *,
     model: Model | None = None,
     framework: Framework = "pytorch",
+    quiet: bool = False,
     **options: Any,
 ) -> Iterator[Session]:
     """Record what runs inside into ``path/step0/rank``.
 
     The context's value has ``step()`` to begin the next step, ``stop()`` and ``start()`` to pause, and ``summary``.
+    In the end rank 0 writes to stderr, in one line, what was recorded and the command that reads it.
 
     Args:
         path: The folder of the recording.
@@ -69,6 +73,7 @@ def record(
             with a model.
         model: The model, or a list of its parts; levels L0 and mix need it.
         framework: ``pytorch`` or ``mindspore``.
+        quiet: Log that line at level INFO instead.
         **options: Named as the keys of ``config.json``: ``task``, ``list``, ``data_mode`` and others.
 
     Raises:
@@ -82,6 +87,25 @@ def record(
         yield session
     finally:
         summary = session.close()
-        _log.log(logging.WARNING if summary.is_empty else logging.INFO, "%s", summary)
+        if summary.is_empty:
+            _log.warning("%s", summary)
+        elif quiet or session.recorder.is_abandoned or session.rank():
+            _log.info("%s", summary)
+        else:
+            # A program may have closed it.
+            with suppress(Exception):
+                sys.stderr.write(f"msprobe_hooks: {summary}; {_next_command(session.recorder.settings)}\n")
     if session.recorder.failure is not None:
         raise session.recorder.failure
+
+
+def _next_command(settings: Settings) -> str:
+    """Return, in words, the command that reads what was recorded."""
+    path = shlex.quote(str(settings.dump_path))
+    if settings.spool_size is not None:
+        return f"check it with: pytest-msprobe follow {path}"
+    if settings.task in OVERFLOW_TASKS:
+        return f"read it with: pytest --msprobe-overflow {path}"
+    if settings.level in ("L1", "mix", "aten") and settings.task != "structure" and settings.summary_mode != "xor":
+        return f"check it with: pytest --msprobe-dump {path}"
+    return f"compare it with: pytest --msprobe-compare {path} --msprobe-golden ANOTHER_RUN"

@@ -154,10 +154,21 @@ def _output_lines(output: OutputResult, *, numbers: bool, is_deciding: bool) -> 
     lines = [f"{escaped_name(output.path)}{tensor}: {verdict.outcome} by {verdict.standard}"]
     lines += _indented(verdict.reason)[is_deciding:]
     exceeded = [name for name, limit in verdict.limits.items() if verdict.metrics.get(name, 0.0) > limit]
-    # Of a single one, the reason has said all.
-    shown = verdict.metrics if numbers else exceeded if len(exceeded) > 1 else ()
-    lines += [f"  {_number(name, verdict)}" for name in shown]
-    return lines + _indented(output.difference)
+    if len(exceeded) < 2:
+        # Of a single one, the reason has said all.
+        return (
+            lines
+            + [f"  {_number(name, verdict)}" for name in verdict.metrics if numbers]
+            + _indented(output.difference)
+        )
+    first = max(exceeded, key=lambda name: _share(verdict.metrics[name], verdict.limits[name]))
+    others = [_number(name, verdict) for name in (verdict.metrics if numbers else exceeded) if name != first]
+    details = [*others, *_lines(output.difference)]
+    return [*lines, f"  decided by {_number(first, verdict)}", "  details:", *(f"    {line}" for line in details)]
+
+
+def _share(measured: float, limit: float) -> float:
+    return measured / limit if limit else math.inf
 
 
 def _number(name: str, verdict: Verdict) -> str:

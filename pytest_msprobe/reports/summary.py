@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
+from msprobe_hooks.messages import counted
 from pytest_msprobe.reports.failed_apis import FailedApis
 from pytest_msprobe.reports.junit_properties import card_of_properties
 from pytest_msprobe.reports.text import one_line
@@ -49,6 +50,12 @@ def write_section(
         reporter.section("msprobe")
         for line in lines(before):
             reporter.line(one_line(line))
+        items = sum(len(reporter.stats.get(outcome, ())) for outcome in ("passed", "failed", "skipped", "error"))
+        workers = len(reporter.config.getoption("tx", None) or ())
+        if workers > max(items, 2):
+            reporter.line(
+                f"{workers} workers were started for {counted(items, 'item')}: each costs its start; use -n {items}"
+            )
 
 
 class Summary:

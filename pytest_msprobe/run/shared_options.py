@@ -88,8 +88,10 @@ def refuse_unknown(config: pytest.Config, mode: Mode) -> None:
     for _, declared in declared_fields(SharedOptions):
         flag = declared.name
         if is_passed(config, flag) and flag not in mode.shared_options:
-            flags = [other.flag for other in modes_of(config) if flag in other.shared_options]
-            raise OptionError(f"{flag} does not work with {mode.flag}", remedy=f"use it with {' or '.join(flags)}")
+            modes = modes_of(config)
+            flags = [other.flag for other in modes if flag in other.shared_options]
+            wrong = f"does not work with {mode.flag}" if modes.flagged(config) else "has nothing that it belongs to"
+            raise OptionError(f"{flag} {wrong}", remedy=f"use it with {' or '.join(flags)}")
 
 
 def golden_path(config: pytest.Config, flag: str, what: str) -> Path:

@@ -25,11 +25,11 @@ def test_the_first_line_is_the_reason_of_the_output_that_decided() -> None:
     assert [line.strip() for line in lines[4:7]] == ["output.1: fail by ulp", "more", ""]
 
 
-def test_numbers_beyond_their_limits_follow_the_reason_where_there_are_several() -> None:
-    metrics, limits = {"a": 9.0, "b": 3.0, "c": 1.0}, {"a": 1.0, "b": 2.0, "c": 2.0}
+def test_of_several_numbers_beyond_their_limits_the_one_furthest_beyond_leads() -> None:
+    metrics, limits = {"b": 30.0, "a": 9.0, "c": 1.0}, {"b": 20.0, "a": 1.0, "c": 2.0}
     several = Verdict("fail", "ulp", "off", metrics, limits, margin=9.0)
     text = failure_text(decided(RECORD, [OutputResult("output.0", several)]), "")
-    assert "fail by ulp\n  a: 9 (limit 1)\n  b: 3 (limit 2)\n\nRun" in text
+    assert "fail by ulp\n  decided by a: 9 (limit 1)\n  details:\n    b: 30 (limit 20)\n\nRun" in text
     single = replace(several, limits={"a": 1.0})
     assert "limit" not in failure_text(decided(RECORD, [OutputResult("output.0", single)]), "")
 

@@ -51,6 +51,14 @@ def test_two_workers_give_the_ids_verdicts_and_numbers_of_one(
         assert alone.cases[name].text.splitlines()[0] in spread.cases[name].text
 
 
+def test_more_workers_than_items_are_said_to_cost_their_start(write_dump: Write, records: Json, check: Any) -> None:
+    write_dump(records)
+    arguments = ("--msprobe-dump=dump.json", "--msprobe-device=cpu", "-n3", "-k")
+    few = check(*arguments, "linear.0.forward", apart=True)
+    few.result.stdout.fnmatch_lines(["3 workers were started for 1 item: each costs its start; use -n 1"])
+    check(*arguments, "linear or softmax or gelu or sum", apart=True).result.stdout.no_fnmatch_line("*workers were *")
+
+
 HEARING = """
 def pytest_configure(config):
     global hears

@@ -27,6 +27,7 @@ from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.tensor_text import MOST_NUMBERS, element_text, nested_text, number_text, tensor_text
 from pytest_msprobe.extensions.explore.explore import Finding, explore, smallest_input
 from pytest_msprobe.extensions.explore.explored_tally import AIMED, EXPLORED
+from pytest_msprobe.extensions.explore.minimal_failure import only_drifts
 from pytest_msprobe.extensions.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.cases.case import with_saved
 from pytest_msprobe.modes.check.cases.save import SaveFailure
@@ -34,6 +35,11 @@ from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.result import DirectionResult
 
 _TAKEN = frozenset("torch result print x False None True lambda is in not and or if else del def as".split())
+
+_ONLY_DRIFT = (
+    "No smaller input was found: this one fails only by a drift that is common to its elements, "
+    "which is not searched for, as repeated values cause one as well"
+)
 
 
 class Explore:
@@ -55,7 +61,8 @@ class Explore:
         finding = exploration.finding
         counts = {EXPLORED: exploration.judged, **({AIMED: exploration.aimed} if exploration.aimed else {})}
         if finding is None:
-            return replace(recorded, extras={**recorded.extras, **counts})
+            notes = (_ONLY_DRIFT, *recorded.notes) if only_drifts(recorded.verdict) else recorded.notes
+            return replace(recorded, notes=notes, extras={**recorded.extras, **counts})
         failed = recorded.verdict.outcome == "fail"
         note = _explored_text(finding, exploration.judged, recorded_failed=failed)
         noted = replace(finding.result, notes=(note,))

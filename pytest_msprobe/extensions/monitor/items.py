@@ -13,7 +13,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.messages import id_name, numbered
 from pytest_msprobe.extensions.monitor.options import monitor_key
 from pytest_msprobe.extensions.monitor.replicas import Replicas
-from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of, item_name, write_anomalies
+from pytest_msprobe.extensions.monitor.series_names import ONE_STEP, Alarmed, alarmed_of, item_name, write_anomalies
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import Breakdown
@@ -89,14 +89,17 @@ class MonitorReport:
         self._notes = notes
         self._failed: list[Alarmed] = []
         self._warned: list[Alarmed] = []
-        self._has_judged = False
+        self._judged = 0
+        self._of_one_step = 0
         self._written: list[Path] = []
         self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what broke a rule."""
         plain = getattr(report, "msprobe", None)
-        self._has_judged |= plain is not None
+        if plain is not None:
+            self._judged += 1
+            self._of_one_step += ONE_STEP in plain["extras"]
         outcome = "" if plain is None else plain["verdict"]["outcome"]
         if plain is not None and outcome in ("fail", "warn"):
             alarmed = alarmed_of(plain["extras"])
@@ -130,12 +133,17 @@ class MonitorReport:
         series = sorted(self._failed, key=lambda alarmed: alarmed.first)
         if series:
             yield from self._findings(series)
-        elif not self._has_judged:
+        elif not self._judged:
             yield "no series was judged"
         else:
             yield "no series left the tolerance" if self._options.golden else "no series broke a rule"
         yield from self._warnings()
-        if self._has_judged and self._replicas is not None:
+        if self._of_one_step:
+            yield (
+                f"{self._of_one_step} of {self._judged} series have one step: "
+                "rules on changes from step to step judged nothing of them"
+            )
+        if self._judged and self._replicas is not None:
             yield from self._replicas.notes()
         yield from self._notes[:_NOTES_SHOWN]
         if len(self._notes) > _NOTES_SHOWN:

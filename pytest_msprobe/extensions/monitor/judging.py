@@ -37,6 +37,7 @@ from pytest_msprobe.extensions.monitor.series_names import (
     places,
     skipped,
     story,
+    with_history,
     with_spread,
 )
 from pytest_msprobe.results.result import DirectionResult
@@ -109,7 +110,8 @@ class RuleJudge:
         series = self._run.read(key)
         if np.isnan(series.values).all() and self._is_unmeasured(key):
             return skipped(key, MonitorSkip.NOT_MEASURED)
-        return with_spread(self._by_rules(series, rules), self._run.rank, series.values)
+        result = with_spread(self._by_rules(series, rules), self._run.rank, series.values)
+        return with_history(result, len(series.values))
 
     def _by_rules(self, series: Series, rules: Sequence[_PolicyRule[Rule]]) -> DirectionResult:
         key = series.key

@@ -47,6 +47,9 @@ Place = tuple[int, int, int]
 #: The extra of a result that has it.
 ALARMED = "monitor"
 
+#: The extra of a result whose series has a single step.
+ONE_STEP = "one_step"
+
 _NEIGHBOURS = 3
 
 #: What the earliest anomalies of all ranks are written to.
@@ -317,6 +320,11 @@ def with_spread(result: DirectionResult, rank: int | None, values: NDArray[np.fl
         return result
     spread = Spread(rank or 0, float(finite.min()), float(np.median(finite)), float(finite.max()))
     return result.with_extra(SPREAD, msgspec.to_builtins(spread))
+
+
+def with_history(result: DirectionResult, steps: int) -> DirectionResult:
+    """Return a result with a mark where its series has a single step, which no rule on changes judges."""
+    return result.with_extra(ONE_STEP, True) if steps == 1 else result
 
 
 def first_file(folder: Path) -> Path:

@@ -133,6 +133,8 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
+        if calls:
+            yield from (f"{where}{line}" for line in self._strangers(pair))
         yield from (f"{where}{line}" for line in setting_lines(calls, _SHOWN))
         reshaped = next((call for call in calls if any(row.unmeasured == "shape" for row in call.rows)), None)
         batches = micro_batches([pair.target], [pair.golden]) if calls and pair.unmatched else None
@@ -149,6 +151,24 @@ class CompareSummary:
                 yield from self._of_kind(pair, kind, own, where, wrong_since)
         if batches is None:
             yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
+
+    def _strangers(self, pair: DumpPair) -> Iterator[str]:
+        """Yield a line where most calls of both runs are without a partner, and most others have other shapes."""
+        matches = pair.matching.matches
+        paired = [order for order, match in enumerate(matches) if match.target and match.golden]
+        has_both_alone = {bool(match.target) for match in matches if not (match.target and match.golden)} == {
+            True,
+            False,
+        }
+        if not has_both_alone or 2 * len(paired) > len(matches):
+            return
+        calls = [call for order in paired if (call := self._calls.find(pair.index, order)) is not None]
+        reshaped = [call for call in calls if any(row.unmeasured == "shape" for row in call.rows)]
+        if 2 * len(reshaped) > len(calls):
+            yield (
+                f"these do not look like two runs of one model: {len(paired)} of {len(matches)} calls have a partner, "
+                f"of which {len(reshaped)} have other shapes"
+            )
 
     def _of_kind(
         self, pair: DumpPair, kind: str, own: Sequence[ComparedCall], where: str, wrong_since: int | None

@@ -104,7 +104,7 @@ def test_names_may_stand_below_the_key_of_their_kind(pytester: pytest.Pytester) 
 
 def test_a_mapping_without_a_comparison_is_refused(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("--msprobe-mapping=none.yaml")
-    result.stderr.fnmatch_lines(["ERROR: --msprobe-mapping does not work with --msprobe-dump; use it with *"])
+    result.stderr.fnmatch_lines(["ERROR: --msprobe-mapping has nothing that it belongs to; use it with *"])
 
 
 def test_runs_of_one_framework_need_no_api_mapping(pytester: pytest.Pytester) -> None:

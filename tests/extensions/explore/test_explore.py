@@ -60,6 +60,17 @@ result = result + 1 if self.runs == 3 else result
     assert "the numbers above are its own; it passed when run again:" in checked.cases[SOFTMAX].text
 
 
+def test_a_common_drift_is_said_not_to_be_searched_for(
+    write_dump: Any, forward: Any, element: Any, make_device: Any, check: Any
+) -> None:
+    make_device("result = (result.double() * 1.004).to(result.dtype)")
+    x = element(64, 256, dtype="bfloat16")
+    records = {"Functional.glu.0.forward": forward(x, output=[element(64, 128, dtype="bfloat16")])}
+    text = check("--msprobe-dump", write_dump(records), *OPTIONS).cases["Functional.glu.0.forward"].text
+    assert "too large" in text
+    assert "No smaller input was found: this one fails only by a drift" in text
+
+
 def test_a_healthy_device_passes(exploring: Any) -> None:
     checked = exploring(body="")
     assert checked.exit_code == 0

@@ -18,7 +18,9 @@ def test_the_golden_run_must_be_named(pytester: pytest.Pytester, three: tuple[Pa
 
 def test_the_target_must_be_named(pytester: pytest.Pytester, three: tuple[Path, Path]) -> None:
     result = pytester.runpytest_inprocess("--msprobe-golden", str(three[0]))
-    result.stderr.fnmatch_lines(["*--msprobe-golden does not work with --msprobe-dump; use it with --msprobe-compare*"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: --msprobe-golden has nothing that it belongs to; use it with --msprobe-compare or *"]
+    )
 
 
 @pytest.mark.parametrize("side", [0, 1])

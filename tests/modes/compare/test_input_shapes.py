@@ -136,3 +136,26 @@ def test_shapes_that_do_not_fit_suggest_fuzzy_matching(compare: Compare, runs: A
     )
     compare(*paths).stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *", hint])
     compare(*paths, "-omsprobe_fuzzy=true").stdout.no_fnmatch_line("*pair calls by order*")
+
+
+def test_runs_that_share_little_are_said_to_be_of_two_models(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    target = {"Functional.linear.0.forward": call(tensor(2, 3), tensor(4, 3), out=tensor(2, 4))}
+    golden = {"Functional.linear.0.forward": call(tensor(2, 7), tensor(5, 7), out=tensor(2, 5))}
+    target |= {f"Functional.gelu.{i}.forward": call(tensor(2, 4)) for i in range(2)}
+    golden |= {f"Functional.silu.{i}.forward": call(tensor(2, 5)) for i in range(3)}
+    compare(*runs.both(target, golden)).stdout.fnmatch_lines(
+        [
+            "these do not look like two runs of one model: 1 of 6 calls have a partner, of which 1 have other shapes",
+            "first forward culprit: Functional.linear.0.forward *",
+        ],
+        consecutive=True,
+    )
+
+
+def test_a_model_with_new_functions_is_still_the_same(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    target, golden = (step(call, tensor, 2, weight=weight) for weight in (1.0, 2.0))
+    target |= {f"Functional.gelu.{i}.forward": call(tensor(2, 4)) for i in range(9)}
+    golden |= {f"Functional.silu.{i}.forward": call(tensor(2, 4)) for i in range(9)}
+    compare(*runs.both(target, golden)).stdout.no_fnmatch_line("*do not look like two runs*")

@@ -45,3 +45,12 @@ def test_one_series_of_a_rank_is_judged_again_by_its_id(pytester: pytest.Pyteste
     series = "target/step0/rank1/dump.json::forward/Module.layers.1.Linear.input.0/norm"
     result = pytester.runpytest(f"--msprobe-monitor={series}", "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
+
+
+def test_series_of_one_step_are_said_to_have_no_changes_to_judge(pytester: pytest.Pytester) -> None:
+    write_dump(pytester.path / "run/step0/rank", {"Functional.gelu.0.forward": forward(tensor_around(3))})
+    result = pytester.runpytest("--msprobe-monitor=run", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(["8 of 8 series have one step: rules on changes from step to step judged nothing *"])
+    record(pytester.path / "steps")
+    result = pytester.runpytest("--msprobe-monitor=steps", "-p", "no:cacheprovider")
+    result.stdout.no_fnmatch_line("*have one step*")

@@ -56,5 +56,5 @@ def test_what_cannot_be_written_is_said_and_the_rest_is_written(pytester: pytest
 def test_reports_of_a_comparison_want_a_comparison(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--msprobe-xlsx=out")
     result.stderr.fnmatch_lines(
-        ["ERROR: --msprobe-xlsx does not work with --msprobe-dump; use it with --msprobe-compare*"]
+        ["ERROR: --msprobe-xlsx has nothing that it belongs to; use it with --msprobe-compare*"]
     )
