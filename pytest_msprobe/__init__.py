@@ -8,35 +8,24 @@ Importing its modules loads msgspec, pytest, torch and yaml.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_msprobe import import_hook
-
-if TYPE_CHECKING:
-    from pytest_msprobe.fixtures.precision import precision_standard
-    from pytest_msprobe.python_api.check_dump import CheckedRecord, check_call, check_dump
-    from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
-    from pytest_msprobe.results.result import CallResult
 
 _HOMES = {
     "CallResult": "results.result",
     "ComparedRecord": "python_api.compare_dumps",
     "CheckedRecord": "python_api.check_dump",
+    "Precision": "fixtures.precision",
+    "TestDump": "fixtures.recording",
     "check_call": "python_api.check_dump",
     "check_dump": "python_api.check_dump",
     "compare_dumps": "python_api.compare_dumps",
     "precision_standard": "fixtures.precision",
 }
 
-__all__ = [
-    "CallResult",
-    "CheckedRecord",
-    "ComparedRecord",
-    "check_call",
-    "check_dump",
-    "compare_dumps",
-    "precision_standard",
-]
+# Type checkers and editors read the names, with those of extensions, from __init__.pyi.
+__all__ = [*_HOMES]
 
 
 import_hook.begin()
@@ -53,3 +42,10 @@ def __getattr__(name: str) -> Any:
             if name in getattr(extension, "EXPORTS", ()):
                 return getattr(import_module(f"{extension.__name__}.{extension.EXPORTS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from pytest_msprobe.installed_extensions import extensions
+
+    exported = (name for extension in extensions().values() for name in getattr(extension, "EXPORTS", ()))
+    return sorted({*globals(), *_HOMES, *exported})

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
@@ -16,6 +16,9 @@ from msprobe_hooks.installed_extensions import first, implementations
 from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from msprobe_hooks.recording.config import Level, RecordOptions
     from msprobe_hooks.recording.session import Model, Session
 
 _log = logging.getLogger("msprobe_hooks")
@@ -54,12 +57,12 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 @contextmanager
 def record(
     path: str | Path,
-    level: str | None = None,
+    level: Level | None = None,
     *,
     model: Model | None = None,
     framework: Framework = "pytorch",
     quiet: bool = False,
-    **options: Any,
+    **options: Unpack[RecordOptions],
 ) -> Iterator[Session]:
     """Record what runs inside into ``path/step0/rank``.
 

@@ -29,13 +29,18 @@ from pytest_msprobe.run.options import Level, Options, RealData, find_policy, pa
 from pytest_msprobe.run.setups import Setups
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from msprobe_standards import Policy
     from pytest_msprobe.devices.device import Device
     from pytest_msprobe.engine.replay.call import Call
+    from pytest_msprobe.engine.replay.trials.config import ReplayOptions
     from pytest_msprobe.results.result import CallResult, DirectionResult
 
 
-def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
+def check_call(
+    call: Call, *, device: Device, policy: Policy | str = "default", **options: Unpack[ReplayOptions]
+) -> CallResult:
     """Check both directions of a call on an active device.
 
     Args:
@@ -57,7 +62,7 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
     from pytest_msprobe.results.result import CallResult
 
     loaded = Policy.load(policy) if isinstance(policy, str) else policy
-    options = {"framework": TorchFramework(), **options}
+    options.setdefault("framework", TorchFramework())
     replay = Replay(call, ReplayConfig(device, loaded, **options))
     return CallResult(replay.forward(), replay.backward() if call.backward else None)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from msprobe_hooks.dump import containers
 from msprobe_hooks.errors import ConfigError, unknown_name
@@ -89,20 +89,56 @@ def _refuse(section: Mapping[str, object], keys: Mapping[str, tuple[Sequence[obj
             raise ConfigError(f"{prefix}{key}", section[key], allowed)
 
 
-LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten", "compiled")
+Level = Literal["L0", "L1", "L2", "mix", "debug", "aten", "compiled"]
+Task = Literal["statistics", "tensor", "structure", "overflow_check", "nan_check"]
+SummaryMode = Literal["statistics", "md5", "xor"]
+TensorFiles = Literal["pt", "safetensors"]
+Compression = Literal["none", "zstd"]
+SpoolFull = Literal["wait", "drop"]
+RiskLevel = Literal["ALL", "FOCUS", "CORE"]
+Names: TypeAlias = "list[str] | tuple[str, ...]"
+#: Numbers, and ranges of them such as ``"3-5"``.
+Numbers: TypeAlias = "list[Any] | tuple[int | str, ...]"
+
+LEVELS: tuple[str, ...] = get_args(Level)
 OVERFLOW_TASKS = ("overflow_check", "nan_check")
-TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
-SUMMARY_MODES = ("statistics", "md5", "xor")
+TASKS: tuple[str, ...] = get_args(Task)
+SUMMARY_MODES: tuple[str, ...] = get_args(SummaryMode)
 DATA_MODES = ("all", "input", "output", "forward", "backward")
-TENSOR_FILES = ("pt", "safetensors")
-COMPRESSIONS = ("none", "zstd")
-SPOOL_FULL = ("wait", "drop")
-RISK_LEVELS = ("ALL", "FOCUS", "CORE")
+TENSOR_FILES: tuple[str, ...] = get_args(TensorFiles)
+COMPRESSIONS: tuple[str, ...] = get_args(Compression)
+SPOOL_FULL: tuple[str, ...] = get_args(SpoolFull)
+RISK_LEVELS: tuple[str, ...] = get_args(RiskLevel)
 
 _log = logging.getLogger("msprobe_hooks")
 
 API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
 _MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
+
+
+class RecordOptions(TypedDict, total=False):
+    """Options of ``record`` that are keys of ``config.json`` as well, as a user writes them."""
+
+    task: Task
+    rank: Numbers
+    step: Numbers
+    scope: Names
+    list: Names
+    data_mode: Names
+    summary_mode: SummaryMode
+    tensor_list: Names
+    tensor_files: TensorFiles
+    compression: Compression
+    async_dump: bool
+    extra_info: bool
+    risk_level: RiskLevel
+    exclude: Names
+    custom_op_namespaces: Names
+    overflow_nums: int
+    spool_size: int | str
+    spool_full: SpoolFull
+    spool_wait: float
+    golden_path: str | Path
 
 
 @dataclass(frozen=True, slots=True)

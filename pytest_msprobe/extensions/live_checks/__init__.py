@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
 
 #: The module of each name that ``pytest_msprobe`` has from here.
-EXPORTS = {"LiveChecks": "session", "PtdbgDispatch": "ptdbg_dispatch", "live": "session"}
+EXPORTS = {
+    "LiveChecks": "session",
+    "PtdbgDispatch": "ptdbg_dispatch",
+    "TestLive": "live_fixture",
+    "live": "session",
+}
 
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +17,9 @@ from pytest_msprobe.run.test_checks import checks_of, fail_subtests
 from pytest_msprobe.run.usage_errors import fail_on_user_error
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pytest_msprobe.extensions.live_checks.options import LiveKeywords
     from pytest_msprobe.extensions.live_checks.session import LiveChecks
 
 _FIXTURE = "msprobe_live"
@@ -31,7 +34,7 @@ class TestLive:
         self._request = request
 
     @contextlib.contextmanager
-    def __call__(self, **options: Any) -> Iterator[LiveChecks]:
+    def __call__(self, **options: Unpack[LiveKeywords]) -> Iterator[LiveChecks]:
         """Judge the calls inside; at the end each wrong record is a failed subtest, before pytest 9 one failure.
 
         The options are those of ``pytest_msprobe.live`` but for the policy, which is the run's; ``on_failure`` is

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypedDict, get_args
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.messages import parse_size
@@ -22,6 +22,26 @@ _PER_API: Final = 3
 
 Level = Literal["L1", "aten"]
 OnFailure = Literal["warn", "fail", "stop"]
+
+
+class LiveKeywords(TypedDict, total=False):
+    """The fields of `LiveOptions` as keywords."""
+
+    apis: Sequence[str]
+    exclude: Sequence[str]
+    level: Level
+    sample: float
+    per_api: int | None
+    share: float | None
+    backward: bool
+    repeat: bool
+    waiting: str
+    on_failure: OnFailure
+    journal: str | Path | None
+    save_failures: str | Path | None
+    seed: int
+    framework: Framework
+    model: Model | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -51,6 +51,11 @@ from pytest_msprobe.reports.github import first_of_several
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pytest_msprobe.extensions.live_checks.options import LiveKeywords
 
 
 class TorchKeptElements(KeptElements, TorchElements):
@@ -144,7 +149,9 @@ _OPTIONS = {"list": "apis", "exclude": "exclude"}
 
 
 @contextmanager
-def live(*, policy: str = "default", policy_level: str | None = None, **options: Any) -> Iterator[LiveChecks]:
+def live(
+    *, policy: str = "default", policy_level: str | None = None, **options: Unpack[LiveKeywords]
+) -> Iterator[LiveChecks]:
     """Judge each call inside the ``with`` at once, with its real inputs, against the raised run on the CPU.
 
     What the code inside raises passes through.
@@ -168,7 +175,7 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
         raise ConfigError("policy", policy, f"a policy ({error})") from None
     setup = ReplayConfig(CpuDevice(), loaded, TorchFramework(), memory="given")
     command = shlex.join(["python", *sys.argv])
-    with judged_live(options, setup, NamedPolicy(policy, policy_level), command) as checks:
+    with judged_live({**options}, setup, NamedPolicy(policy, policy_level), command) as checks:
         yield checks
     checks.require_journal()
     if checks.on_failure == "fail" and checks.failed:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.run.mode import ModeRegistry
 
+EXPORTS = {"TrainingMonitor": "monitor_fixture"}
+
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
     """Add ``anomaly-analyse`` and ``series``, and what ``report`` says of a monitored run."""

@@ -23,9 +23,21 @@ from pytest_msprobe.run.usage_errors import fail_on_user_error
 
 if TYPE_CHECKING:
     from torch import nn
+    from typing_extensions import Unpack
 
+    from msprobe_hooks.extensions.monitor.watch.config import WatchOptions
     from msprobe_hooks.extensions.monitor.watch.watcher import Watcher
     from pytest_msprobe.results.result import DirectionResult
+
+    class MonitorOptions(WatchOptions, total=False):
+        """Options of ``msprobe_monitor``: how series are judged, and the arguments of ``watch``."""
+
+        policy: str
+        dtype: str | None
+        what: Sequence[str]
+        micro_batches: int
+        first_step: int
+
 
 MARKER = "msprobe_monitor"
 
@@ -76,7 +88,7 @@ class TrainingMonitor:
         self,
         model: nn.Module | Sequence[nn.Module],
         optimizer: Any = None,
-        **options: Any,
+        **options: Unpack[MonitorOptions],
     ) -> WatchedTraining:
         """Return the context in which a training is watched; where it ends, its series are judged.
 

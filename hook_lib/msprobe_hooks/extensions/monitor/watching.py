@@ -11,7 +11,9 @@ from msprobe_hooks.extensions.monitor.watch.config import Plan, plan
 
 if TYPE_CHECKING:
     from torch import nn
+    from typing_extensions import Unpack
 
+    from msprobe_hooks.extensions.monitor.watch.config import WatchOptions
     from msprobe_hooks.extensions.monitor.watch.watcher import Watcher
 
 
@@ -24,7 +26,7 @@ def watch(
     what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
     micro_batches: int = 1,
     first_step: int = 0,
-    **options: Any,
+    **options: Unpack[WatchOptions],
 ) -> Iterator[Watcher]:
     """Watch the training that runs inside, and write its series into a new folder below ``path``.
 
@@ -61,7 +63,7 @@ def watch_mindspore(
     what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
     micro_batches: int = 1,
     first_step: int = 0,
-    **options: Any,
+    **options: Unpack[WatchOptions],
 ) -> Iterator[Watcher]:
     """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
@@ -14,6 +15,23 @@ from pytest_msprobe.engine.replay.partition import RAISED_ABOVE
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.strategies import StrategyRegistry
 from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_once
+
+
+class ReplayOptions(TypedDict, total=False):
+    """The fields of `ReplayConfig` besides device and policy, as keywords."""
+
+    framework: Framework
+    references: ReferenceRegistry
+    strategies: StrategyRegistry
+    seed: int
+    real_data: bool
+    admit: Admit
+    measure_all: bool
+    math_mode: MathMode
+    baseline: RemoteCallDevice | None
+    screen_above: float | None
+    raised_above: float | None
+    memory: Memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.extensions.monitor.series.paths import start_order
@@ -19,7 +19,25 @@ FIELDS: Final = ("input", "output", "input_grad", "output_grad")
 
 _SPEC = re.compile(r"tensor|tuple\[(\d+)\](?::(\d+))?")
 
-FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
+Format: TypeAlias = Literal["csv", "parquet", "tensorboard", "mindspore-csv", "api"]
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+
+
+class WatchOptions(TypedDict, total=False):
+    """Options of ``watch`` besides its own arguments, as a user writes them; docs/monitor.md describes each."""
+
+    targets: Mapping[str, Mapping[str, str]]
+    ranks: list[int] | tuple[int, ...]
+    start_step: int
+    every: int
+    collect_times: int
+    statistics: Sequence[str]
+    eps: float
+    format: Format
+    ndigits: int
+    steps_per_file: int
+    squashes_names: bool
+
 
 #: The keys of a configuration that change nothing here, and what a warning says of each.
 NOT_FOLLOWED: Final = {

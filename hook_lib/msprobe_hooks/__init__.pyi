@@ -1,0 +1,24 @@
+# The public names for type checkers and editors; an extension that is taken out loses its lines here.
+from msprobe_hooks.debugger import PrecisionDebugger as PrecisionDebugger
+from msprobe_hooks.debugger import module_dump as module_dump
+from msprobe_hooks.debugger import module_dump_end as module_dump_end
+from msprobe_hooks.debugger import seed_all as seed_all
+from msprobe_hooks.errors import ConfigError as ConfigError
+from msprobe_hooks.errors import DifferingStepError as DifferingStepError
+from msprobe_hooks.errors import DumpError as DumpError
+from msprobe_hooks.errors import FeedError as FeedError
+from msprobe_hooks.errors import MonitorError as MonitorError
+from msprobe_hooks.errors import RecordError as RecordError
+from msprobe_hooks.errors import RecordingError as RecordingError
+from msprobe_hooks.errors import StartError as StartError
+from msprobe_hooks.extensions.checkpoint.weight_sync import write_weights as write_weights
+from msprobe_hooks.extensions.environment.environment import write_environment as write_environment
+from msprobe_hooks.extensions.feed.feeding import feed as feed
+from msprobe_hooks.extensions.fix.fixing import fix as fix
+from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import GradComparator as GradComparator
+from msprobe_hooks.extensions.monitor.series.conversion import csv2tensorboard_by_step as csv2tensorboard_by_step
+from msprobe_hooks.extensions.monitor.watch.trainer_mon import TrainerMon as TrainerMon
+from msprobe_hooks.extensions.monitor.watching import watch as watch
+from msprobe_hooks.extensions.monitor.watching import watch_mindspore as watch_mindspore
+from msprobe_hooks.extensions.repeated_steps.replaying import replay_step as replay_step
+from msprobe_hooks.record import record as record
