@@ -25,7 +25,17 @@ _HOMES = {
 }
 
 # Type checkers and editors read the names, with those of extensions, from __init__.pyi.
-__all__ = [*_HOMES]
+__all__ = [
+    "CallResult",
+    "CheckedRecord",
+    "ComparedRecord",
+    "Precision",
+    "TestDump",
+    "check_call",
+    "check_dump",
+    "compare_dumps",
+    "precision_standard",
+]
 
 
 import_hook.begin()
