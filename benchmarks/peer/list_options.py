@@ -1,4 +1,4 @@
-"""Commands and options of the installed msprobe 26, as JSON; a test wants a row in docs/msprobe-options.md of each.
+"""Commands and options of the installed msprobe 26, as JSON; a test wants a row in docs/from-msprobe.md of each.
 
     .peer26/bin/python benchmarks/peer/list_options.py tests/data/msprobe_26_options.json
 

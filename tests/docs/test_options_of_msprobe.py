@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs" / "msprobe-options.md").read_text()
+PAGE = (REPOSITORY / "docs" / "from-msprobe.md").read_text()
 #: As benchmarks/peer/list_options.py lists those of the installed package.
 OPTIONS: dict[str, list[str]] = json.loads((REPOSITORY / "tests/data/msprobe_26_options.json").read_text())
 SECTIONS = {
     heading: dict.fromkeys(re.findall(r"`(--?[a-zA-Z_-]+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
-    for heading, text in re.findall(r"^## (\w+)$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    for heading, text in re.findall(r"^### (\w+)$(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 
 

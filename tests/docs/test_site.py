@@ -10,6 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 DECISIONS = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+MODULES = {
+    f"/{path.relative_to(ROOT)}"
+    for folder in "standards hook_lib pytest_msprobe tests benchmarks examples website".split()
+    for path in (ROOT / folder).rglob("*.py")
+}
 
 
 def test_the_first_page_shows_the_program_that_is_run() -> None:
@@ -34,10 +39,14 @@ def test_a_decision_has_context_decision_and_cost(page: Path) -> None:
     assert headings == ["Context", "Decision", "Cost"]
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.name)
+def test_modules_named_with_their_folder_exist(page: Path) -> None:
+    named = sorted(set(re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text())))
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in MODULES)] == []
+
+
 def test_modules_named_by_the_architecture_and_its_decisions_exist() -> None:
     pages = [ROOT / "docs/architecture.md", *DECISIONS]
-    named = {name for page in pages for name in re.findall(r"`([\w/]+\.py)`", page.read_text())}
-    folders = [ROOT / "standards", ROOT / "hook_lib", ROOT / "pytest_msprobe", ROOT / "tests"]
-    there = {f"/{path.relative_to(ROOT)}" for folder in folders for path in folder.rglob("*.py")}
+    named = {name for page in pages for name in re.findall(r"`(\w+\.py)`", page.read_text())}
     assert named
-    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in MODULES)] == []

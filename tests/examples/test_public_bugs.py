@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tests.support.forked import Forked
+from tests.support.shown_output import says
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "public_bugs"
@@ -25,14 +26,9 @@ SHARED = {"conftest", "simulated"}
 TOO_NEW = set() if hasattr(torch.nn, "RMSNorm") else {"skipped_step", "wide_weight"}
 PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
-# Counts and errors of the same program differ a little between processors, whose sums are rounded in another order.
-CLOSE = 0.2
-
 _SECTION = re.compile(r"^## .+?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| \[.+?\]\((?P<link>.+?)\) \| .+? \| `(?P<program>\w+)` \| (?P<last>.+) \|$", re.MULTILINE)
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]\d+)?")
-_DOTS = re.compile(r"(?:\\ )?\\\.\\\.\\\.(?:\\ )?")
 
 Run = Callable[[list[str]], tuple[int, str]]
 
@@ -69,16 +65,6 @@ def parameter(entry: Entry) -> Any:
 
 ENTRIES = list(entries(PAGE))
 FOUND = [entry for entry in ENTRIES if entry.shown]
-
-
-def says(output: str, shown: str) -> bool:
-    """Return whether an output has a line with other blanks, numbers nearby, and any text for three dots."""
-    texts = [_DOTS.sub(".*?", re.escape(text)).replace(r"\ ", r"\s+") for text in _NUMBER.split(shown)]
-    expected = [float(number) for number in _NUMBER.findall(shown)]
-    return any(
-        [float(number) for number in match.groups()] == pytest.approx(expected, rel=CLOSE)
-        for match in re.finditer(f"({_NUMBER.pattern})".join(texts), output, re.DOTALL)
-    )
 
 
 @pytest.fixture
@@ -146,10 +132,3 @@ def test_the_page_has_thirty_reports_and_each_program_once() -> None:
 def test_a_program_begins_with_the_report_that_the_page_links(entry: Entry) -> None:
     repository, number = re.fullmatch(r"https://github\.com/(.+)/(?:issues|pull)/(\d+)", entry.link).groups()  # type: ignore[union-attr]
     assert (PROGRAMS / f"{entry.program}.py").read_text().startswith(f'"""{repository}#{number}: ')
-
-
-def test_a_line_is_said_with_numbers_nearby_and_any_text_for_three_dots() -> None:
-    output = "a.json::mm: 148 of 256 wrong, up to 11.6 u;\n  at [7, 1] 75"
-    assert says(output, "mm: 140 of 256 wrong, ...; at [7, 1] 75")
-    assert not says(output, "mm: 14 of 256 wrong")
-    assert not says(output, "bmm: 148 of 256 wrong")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from tests.support.npu.torch_npu_operators import Operator, read_extract
 PAGE = Path(__file__).parents[3] / "docs/operations.md"
 _START = "<!-- Tables of operators, written by `make operators` from the code and the schemas of torch_npu. -->\n"
 _END = "<!-- End of the tables of operators. -->\n"
+_ALL_WHEELS = "2.1-2.13"
 _POLICY = Policy.load("default")
 
 
@@ -48,21 +49,30 @@ def tables() -> str:
     drawn = sorted(name for name in {*operators, *NPU} if name not in defined and op_info(name).random)
     reasons = dict(left_out())
     skipped = {name for name in reasons if name in {*operators, *NPU}} | ({*operators, *NPU} - {*defined, *drawn})
-    lines = ["| operator | torch_npu | golden definition | judged |", "|---|---|---|---|"]
-    for name in sorted(defined):
-        lines.append(
-            f"| `{name}` | {_versions(operators, name)} | `{defined[name]}` | {_judged(operators.get(name), name)} |"
-        )
+    judged = {name: (f"`{defined[name]}`", _standard(name)) for name in sorted(defined)}
+    lines = ["| golden definition | standard | operators |", "|---|---|---|"]
+    lines += _rows(operators, judged)
     lines += ["", "Drawn results are judged by a property, not by a golden result:", ""]
-    lines += ["| operator | torch_npu | property |", "|---|---|---|"]
-    lines += [f"| `{name}` | {_versions(operators, name)} | {_property(name)} |" for name in drawn]
-    lines += ["", "The others are skipped, with the reason:", "", "| left out | torch_npu | because |", "|---|---|---|"]
-    lines += [f"| `{name}` | {_versions(operators, name)} | {reasons.get(name)} |" for name in sorted(skipped)]
+    lines += ["| property | operators |", "|---|---|", *_rows(operators, {name: (_property(name),) for name in drawn})]
+    lines += ["", "The others are skipped, with the reason:", "", "| because | operators |", "|---|---|"]
+    lines += _rows(operators, {name: (str(reasons.get(name)),) for name in sorted(skipped)})
     return "\n".join(lines) + "\n"
 
 
-def _versions(operators: dict[str, Operator], name: str) -> str:
-    return operators[name].versions if name in operators else "not in 2.13"
+def _rows(operators: dict[str, Operator], cells: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Yield a row for each distinct beginning, sorted, with the operators that share it."""
+    for begin in sorted(set(cells.values())):
+        names = ", ".join(_with_facts(operators, name) for name in cells if cells[name] == begin)
+        yield f"| {' | '.join(begin)} | {names} |"
+
+
+def _with_facts(operators: dict[str, Operator], name: str) -> str:
+    """Return an operator with the wheels that have it, where one lacks it, and the arguments that it writes."""
+    if name not in operators:
+        return f"`{name}` (not in 2.13)"
+    versions = [] if operators[name].versions == _ALL_WHEELS else [operators[name].versions]
+    facts = [*versions, *_written(operators[name].schemas[0])]
+    return f"`{name}` ({'; '.join(facts)})" if facts else f"`{name}`"
 
 
 def _property(name: str) -> str:
@@ -71,19 +81,11 @@ def _property(name: str) -> str:
     return text.partition("\n")[0].removeprefix("Return the property of ").rstrip(".")
 
 
-def _judged(operator: Operator | None, name: str) -> str:
-    if operator is None:
-        return _standard(name)
-    return f"{', '.join(_results(operator.schemas[0]))}; {_standard(name)}"
-
-
-def _results(schema: str) -> Iterator[str]:
-    parsed = torch._C.parse_schema(schema)
-    written = [argument.name for argument in parsed.arguments if argument.alias_info and argument.alias_info.is_write]
-    count = sum(not (result.alias_info and result.alias_info.is_write) for result in parsed.returns)
-    if count:
-        yield "1 result" if count == 1 else f"{count} results"
-    yield from (f"`{name}` as written" for name in written)
+def _written(schema: str) -> Iterator[str]:
+    arguments = torch._C.parse_schema(schema).arguments
+    names = [argument.name for argument in arguments if argument.alias_info and argument.alias_info.is_write]
+    if names:
+        yield "writes " + " and ".join(f"`{name}`" for name in names)
 
 
 def _standard(name: str) -> str:

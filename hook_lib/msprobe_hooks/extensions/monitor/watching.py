@@ -37,10 +37,11 @@ def watch(
         model: The model, or a list of its pipeline chunks.
         optimizer: The optimizer whose steps end those of the training.
         path: The folder that gets a new folder for each run.
-        what: What is monitored; docs/monitor.md lists the names.
+        what: What is monitored; docs/monitor-reference.md lists the names.
         micro_batches: How often gradients are accumulated in a step.
         first_step: The number of the first step.
-        **options: ``targets``, ``ranks``, ``statistics``, ``every``, ``format`` and others, listed in docs/monitor.md.
+        **options: ``targets``, ``ranks``, ``statistics``, ``every``, ``format`` and others, listed in
+            docs/monitor-reference.md.
 
     Raises:
         ConfigError: An option is wrong.
@@ -73,7 +74,7 @@ def watch_mindspore(
         model: A cell, or a list of cells.
         optimizer: The optimizer whose calls end the steps of the training.
         path: The folder that gets a new folder for each run.
-        what: What is monitored; docs/monitor.md lists the names.
+        what: What is monitored; docs/monitor-reference.md lists the names.
         micro_batches: How often gradients are accumulated in a step.
         first_step: The number of the first step.
         **options: As in ``watch``.
