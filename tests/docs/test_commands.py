@@ -3,7 +3,9 @@
 The format, in README.md and docs/*.md:
 
 * A block that begins with ```` ```console ```` holds commands, on lines that start with ``$ ``; one that ends with a
-  backslash goes on in the next line. Other lines are what a command prints; they are not compared.
+  backslash goes on in the next line. Other lines are what the command above them prints, in their order: a shown
+  ``...`` leaves something out, and so may the end. Numbers with a point, the lengths of rules and the names of
+  machines are not compared, because they differ from machine to machine.
 * A page's commands run one after another, in one empty folder that holds a copy of ``examples``. The programs of this
   environment (pytest, pytest-msprobe, python) are found first.
 * Comments that the reader does not see, on a line of their own before a block:
@@ -49,7 +51,8 @@ _STEP = re.compile(
     r"^<!-- (?P<word>exit|needs|copy|in the repository with) (?P<value>.+?) -->$|^```console\n(?P<block>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+# A command, and the lines below it.
+_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 
 # Python imports this when it starts.
@@ -70,13 +73,59 @@ def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", nightly_but(PAGES, *DAILY), ids=lambda path: path.name)
 def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path, as_installed: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    for command, where, expected in steps(page.read_text(), tmp_path):
+    for command, shown, where, expected in steps(page.read_text(), tmp_path):
         done = run(command, where, as_installed)
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\nended with {done.returncode}, not {expected}"
+        printed = done.stdout.replace(f"{where}/", "")
+        assert not_printed(shown, printed) is None, f"$ {command}\n{printed}\nis shown as\n{shown}"
 
 
-def steps(text: str, folder: Path) -> Iterator[tuple[str, Path, int]]:
-    """Yield each command, where it runs and the status that it must end with, and copy files when their turn comes."""
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_each_command_of_the_readme_that_names_an_example_runs(tmp_path: Path, as_installed: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    commands = re.findall(r"^\|.*?`((?:pytest|python)[^`]* examples/[^`]*)`", (ROOT / "README.md").read_text(), re.M)
+    assert len(commands) > 5
+    for command in commands:
+        done = run(command, tmp_path, as_installed)
+        assert done.returncode in (0, 1) and "Traceback" not in done.stdout, f"$ {command}\n{done.stdout}"
+
+
+def not_printed(shown: str, printed: str) -> str | None:
+    """Return the first line that a page shows and a command does not print after the lines before it."""
+    lines = iter([_comparable(line) for line in printed.splitlines()])
+    for line in filter(None, map(_comparable, shown.splitlines())):
+        pattern = re.compile(".*".join(map(re.escape, line.split("..."))))
+        if not any(pattern.fullmatch(each) for each in lines):
+            return line
+    return None
+
+
+def _comparable(line: str) -> str:
+    """Return a line without what differs from run to run and from machine to machine."""
+    line = re.sub(r"([=_-])\1{2,}", r"\1", line)
+    line = re.sub(r"on \w+ CPU, torch [\w.+]+, \d+ threads", "on CPU", line)
+    line = re.sub(r"-?\d+\.\d+(e[+-]\d+)?|\d{14}", "#", line)
+    return " ".join(line.split())
+
+
+@pytest.mark.parametrize(
+    ("shown", "missing"),
+    [
+        ("13 passed\n...\nworst 0.5, gelu", None),
+        ("=== 13 passed in 2.2s ===", None),
+        ("12 passed", "12 passed"),
+        ("worst 0.25, gelu\n13 passed", "13 passed"),
+        ("worst ..., relu", "worst ..., relu"),
+    ],
+)
+def test_what_a_page_shows_is_looked_for_line_by_line(shown: str, missing: str | None) -> None:
+    printed = "13 passed\n== 13 passed in 1.93s ==\n   worst 0.25, gelu\nworst 0.125\n"
+    assert not_printed(shown, printed.replace("== 13", "====== 13").replace("s ==", "s =====")) == missing
+
+
+def steps(text: str, folder: Path) -> Iterator[tuple[str, str, Path, int]]:
+    """Yield each command, what it is shown to print, where it runs and its status; copy files when their turn comes."""
     where, expected, wanted = folder, 0, True
     for step in _STEP.finditer(text):
         word, value = step["word"], step["value"]
@@ -90,7 +139,8 @@ def steps(text: str, folder: Path) -> Iterator[tuple[str, Path, int]]:
             source, _, name = value.partition(" ")
             copy(ROOT / source, folder / (name or Path(source).name))
         else:
-            yield from ((command, where, expected) for command in _COMMAND.findall(step["block"]) if wanted)
+            if wanted:
+                yield from ((command, shown, where, expected) for command, shown in _COMMAND.findall(step["block"]))
             where, expected, wanted = folder, 0, True
 
 
