@@ -14,7 +14,7 @@ DECISIONS = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
 
 def test_the_first_page_shows_the_program_that_is_run() -> None:
     program = (ROOT / "examples/first_check/train.py").read_text().partition("\n\n")[2]
-    assert f"```python\n{program}```" in (ROOT / "docs/index.md").read_text()
+    assert f"```python\n{program}```" in (ROOT / "docs/first-check.md").read_text()
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.name)
