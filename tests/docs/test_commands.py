@@ -1,6 +1,6 @@
 """Every command that the documentation shows is run, as the reader would run it.
 
-The format, in README.md and docs/*.md:
+The format, in README.md and docs/:
 
 * A block that begins with ```` ```console ```` holds commands, on lines that start with ``$ ``; one that ends with a
   backslash goes on in the next line. Other lines are what the command above them prints, in their order: a shown
@@ -33,7 +33,7 @@ import pytest
 from tests.support.nightly import nightly_but
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in WRITTEN if "```console" in page.read_text()]
 
 # What most users read, and what takes a few seconds.
@@ -41,8 +41,9 @@ DAILY = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in """across-frameworks ci communication comparing from-msprobe graph install mindspore overflow
-        programs standards train-and-inference user-guide weight-sync your-functions""".split()
+        for name in """across-frameworks api/pytest_msprobe ci communication comparing first-check first-comparison
+        from-msprobe graph install mindspore overflow reading-a-failure standards train-and-inference user-guide
+        weight-sync your-functions""".split()
     ),
 ]
 
