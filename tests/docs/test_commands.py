@@ -3,9 +3,9 @@
 The format, in README.md and docs/:
 
 * A block that begins with ```` ```console ```` holds commands, on lines that start with ``$ ``; one that ends with a
-  backslash goes on in the next line. Other lines are what the command above them prints, in their order: a shown
-  ``...`` leaves something out, and so may the end. Numbers with a point, the lengths of rules and the names of
-  machines are not compared, because they differ from machine to machine.
+  backslash goes on in the next line. Other lines are what the command above them prints, lines or parts of lines in
+  their order; ``...`` leaves something out. Numbers with a point, the lengths of rules and the names of machines are
+  not compared, because they differ from machine to machine.
 * A page's commands run one after another, in one empty folder that holds a copy of ``examples``. The programs of this
   environment (pytest, pytest-msprobe, python) are found first.
 * Comments that the reader does not see, on a line of their own before a block:
@@ -96,8 +96,8 @@ def not_printed(shown: str, printed: str) -> str | None:
     """Return the first line that a page shows and a command does not print after the lines before it."""
     lines = iter([_comparable(line) for line in printed.splitlines()])
     for line in filter(None, map(_comparable, shown.splitlines())):
-        pattern = re.compile(".*".join(map(re.escape, line.split("..."))))
-        if not any(pattern.fullmatch(each) for each in lines):
+        words = re.compile(rf"(?<!\w){'.*'.join(map(re.escape, line.split('...')))}(?!\w)")
+        if not any(words.search(each) for each in lines):
             return line
     return None
 
@@ -113,9 +113,9 @@ def _comparable(line: str) -> str:
 @pytest.mark.parametrize(
     ("shown", "missing"),
     [
-        ("13 passed\n...\nworst 0.5, gelu", None),
+        ("13 passed\n...\nworst 0.5", None),
         ("=== 13 passed in 2.2s ===", None),
-        ("12 passed", "12 passed"),
+        ("3 passed", "3 passed"),
         ("worst 0.25, gelu\n13 passed", "13 passed"),
         ("worst ..., relu", "worst ..., relu"),
     ],
