@@ -89,7 +89,8 @@ def test_each_command_of_the_readme_that_names_an_example_runs(tmp_path: Path, a
     assert len(commands) > 5
     for command in commands:
         done = run(command, tmp_path, as_installed)
-        assert done.returncode in (0, 1) and "Traceback" not in done.stdout, f"$ {command}\n{done.stdout}"
+        assert done.returncode in (0, 1), f"$ {command}\n{done.stdout}"
+        assert "Traceback" not in done.stdout, f"$ {command}\n{done.stdout}"
 
 
 def not_printed(shown: str, printed: str) -> str | None:
