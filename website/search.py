@@ -10,7 +10,6 @@ BOOSTS = {
     "api/": 0.5,
     "command-line.md": 0.1,
     "failing-cases.md": 2,
-    "glossary.md": 0.5,
 }
 
 

@@ -16,3 +16,5 @@ batch = torch.randn(8, 16)
 with record("run"):
     loss = model(batch).log().mean()
     loss.backward()
+
+print("loss", loss.item())

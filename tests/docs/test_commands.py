@@ -1,9 +1,10 @@
 """Every command that the documentation shows is run, as the reader would run it.
 
-The format, in README.md and docs/*.md:
+The format, in README.md and docs/:
 
 * A block that begins with ```` ```console ```` holds commands, on lines that start with ``$ ``; one that ends with a
-  backslash goes on in the next line. Other lines are what a command prints.
+  backslash goes on in the next line. Other lines are what the command above them prints, as
+  `tests.support.shown_output` compares them.
 * A page's commands run one after another, in one empty folder that holds a copy of ``examples``. The programs of this
   environment (pytest, pytest-msprobe, python) are found first.
 * Comments that the reader does not see, on a line of their own before a block:
@@ -11,8 +12,7 @@ The format, in README.md and docs/*.md:
   ``<!-- needs mindspore -->``   the next block is left out where this module is not installed
   ``<!-- in the repository with .venv-npu -->``   the next block runs there, and is left out without this environment
   ``<!-- copy PATH [NAME] -->``  a file or folder of the repository is copied here first (as NAME, else its own name)
-  ``<!-- shown -->``         the indented block that follows is what the commands of the last block printed: each of its
-                             lines is one of theirs, with numbers nearby and any text for three dots
+  ``<!-- shown -->``         the indented block that follows is what the commands of the last block printed
 
 Other code that is shown (```` ```python ````, indented text) is not run.
 """
@@ -32,10 +32,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.nightly import nightly_but
-from tests.support.shown_output import says
+from tests.support.shown_output import not_printed
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in WRITTEN if "```console" in page.read_text()]
 
 # What most users read, and what takes a few seconds.
@@ -43,8 +43,9 @@ DAILY = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in """across-frameworks ci communication comparing from-msprobe graph install mindspore overflow
-        programs standards train-and-inference user-guide weight-sync your-functions""".split()
+        for name in """across-frameworks api/pytest_msprobe ci communication comparing first-check first-comparison
+        from-msprobe graph install mindspore overflow reading-a-failure standards train-and-inference user-guide
+        weight-sync your-functions""".split()
     ),
 ]
 
@@ -54,7 +55,8 @@ _STEP = re.compile(
     r"|^<!-- shown -->\n\n(?P<shown>(?:    [^\n]*\n|\n)+)",
     re.MULTILINE | re.DOTALL,
 )
-_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+# A command, and the lines below it.
+_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 
 # Python imports this when it starts.
@@ -78,19 +80,21 @@ def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path, as_in
     printed = ""
     for step in steps(page.read_text(), tmp_path):
         if isinstance(step, Shown):
-            missing = [line for line in step.lines if not says(printed, line)]
-            assert missing == [], f"{printed}\nhas no such line"
+            assert not_printed(step.text, printed) is None, f"{printed}\nis shown as\n{step.text}"
             continue
         done = run(step.text, step.folder, as_installed)
-        printed = done.stdout if step.first else printed + done.stdout
         assert done.returncode == step.status, f"$ {step.text}\n{done.stdout}\nended with {done.returncode}"
+        output = done.stdout.replace(f"{step.folder}/", "")
+        assert not_printed(step.shown, output) is None, f"$ {step.text}\n{output}\nis shown as\n{step.shown}"
+        printed = output if step.first else printed + output
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command, the folder that it runs in, its status at the end, and whether it begins a block."""
+    """A command with the lines below it, its folder, its status at the end, and whether it begins a block."""
 
     text: str
+    shown: str
     folder: Path
     status: int
     first: bool
@@ -100,7 +104,19 @@ class Command:
 class Shown:
     """Lines that the commands of the last block print."""
 
-    lines: list[str]
+    text: str
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_each_command_of_the_readme_that_names_an_example_runs(tmp_path: Path, as_installed: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    commands = re.findall(r"^\|.*?`((?:pytest|python)[^`]* examples/[^`]*)`", (ROOT / "README.md").read_text(), re.M)
+    assert len(commands) > 5
+    for command in commands:
+        done = run(command, tmp_path, as_installed)
+        assert done.returncode in (0, 1), f"$ {command}\n{done.stdout}"
+        assert "Traceback" not in done.stdout, f"$ {command}\n{done.stdout}"
 
 
 def steps(text: str, folder: Path) -> Iterator[Command | Shown]:
@@ -118,12 +134,12 @@ def steps(text: str, folder: Path) -> Iterator[Command | Shown]:
             source, _, name = value.partition(" ")
             copy(ROOT / source, folder / (name or Path(source).name))
         elif step["shown"]:
-            lines = [line.strip() for line in step["shown"].splitlines()]
             if ran:
-                yield Shown([line for line in lines if line.strip(".")])
+                yield Shown(step["shown"])
         else:
             commands = _COMMAND.findall(step["block"]) if wanted else []
-            yield from (Command(command, where, expected, at == 0) for at, command in enumerate(commands))
+            for number, (command, shown) in enumerate(commands):
+                yield Command(command, shown, where, expected, number == 0)
             where, expected, wanted, ran = folder, 0, True, wanted
 
 
@@ -160,20 +176,31 @@ def test_what_a_hidden_comment_provides_is_said_in_view() -> None:
             assert str(Path(source).parent) in shown, f"{page.name}: {source}"
 
 
-def test_a_line_is_said_with_numbers_nearby_and_any_text_for_three_dots() -> None:
-    output = "a.json::mm: 148 of 256 wrong, up to 11.6 u;\n  at [7, 1] 75"
-    assert says(output, "mm: 140 of 256 wrong, ...; at [7, 1] 75")
-    assert not says(output, "mm: 14 of 256 wrong")
-    assert not says(output, "bmm: 148 of 256 wrong")
-
-
 def test_what_is_shown_belongs_to_the_commands_before_it(tmp_path: Path) -> None:
-    page = "```console\n$ a\n$ b\n```\n\nprints\n\n<!-- shown -->\n\n    one\n    ...\n      two\n\nand\n\n    three\n"
+    page = "```console\n$ a\n$ b\nbelow\n```\n\nprints\n\n<!-- shown -->\n\n    one\n      two\n\nand\n\n    three\n"
     first, second, shown = steps(page, tmp_path)
-    assert (first, second) == (Command("a", tmp_path, 0, True), Command("b", tmp_path, 0, False))
-    assert shown == Shown(["one", "two"])
+    assert first == Command("a", "", tmp_path, 0, True)
+    assert second == Command("b", "below\n", tmp_path, 0, False)
+    assert shown == Shown("    one\n      two\n\n")
 
 
 def test_nothing_is_expected_of_commands_that_are_left_out(tmp_path: Path) -> None:
     page = "<!-- needs no_such_module -->\n```console\n$ a\n```\n\n<!-- shown -->\n\n    one\n"
     assert list(steps(page, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "missing"),
+    [
+        ("13 passed\n...\nworst 0.5", None),
+        ("=== 13 passed in 2.2s ===", None),
+        ("mm: 140 of 256 wrong, ...; at [7, 1] 75", None),
+        ("3 passed", "3 passed"),
+        ("mm: 14 of 256 wrong", "mm: 14 of 256 wrong"),
+        ("worst ..., relu", "worst ..., relu"),
+    ],
+)
+def test_a_line_is_printed_with_numbers_nearby_and_any_text_for_three_dots(shown: str, missing: str | None) -> None:
+    printed = "13 passed\n====== 13 passed in 1.93s =====\n   worst 0.25, gelu\n"
+    printed += "mm: 148 of 256 wrong, up to 11.6 u;\n  at [7, 1] 75\n"
+    assert not_printed(shown, printed) == missing

@@ -50,4 +50,4 @@ def test_importing_the_packages_loads_neither_torch_nor_a_reader_of_dumps() -> N
 
 def test_the_page_for_programs_shows_the_program_that_is_run() -> None:
     program = (ROOT / "examples/from_a_program/checks.py").read_text().partition("\n\n")[2]
-    assert f"```python\n{program}```" in (ROOT / "docs/programs.md").read_text()
+    assert f"```python\n{program}```" in (ROOT / "docs/api/pytest_msprobe.md").read_text()

@@ -17,9 +17,10 @@ MODULES = {
 }
 
 
-def test_the_first_page_shows_the_program_that_is_run() -> None:
-    program = (ROOT / "examples/first_check/train.py").read_text().partition("\n\n")[2]
-    assert f"```python\n{program}```" in (ROOT / "docs/index.md").read_text()
+@pytest.mark.parametrize(("page", "program"), [("first-check", "train.py"), ("your-functions", "test_gelu.py")])
+def test_a_page_for_newcomers_shows_the_program_that_is_run(page: str, program: str) -> None:
+    text = (ROOT / "examples/first_check" / program).read_text().partition("\n\n")[2]
+    assert f"```python\n{text}```" in (ROOT / "docs" / f"{page}.md").read_text()
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.name)

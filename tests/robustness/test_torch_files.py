@@ -152,5 +152,5 @@ def test_an_unsafe_torch_is_named_in_the_header_of_runs_that_read_its_files(
 def test_the_promise_names_the_versions_that_it_needs() -> None:
     root = Path(__file__).parents[2]
     since = ".".join(map(str, torch_files.SAFE_SINCE))
-    for name in ("SECURITY.md", "docs/robustness.md", "README.md"):
+    for name in ("SECURITY.md", "README.md"):
         assert f"torch {since}" in (root / name).read_text(), name

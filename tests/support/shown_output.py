@@ -21,3 +21,19 @@ def says(output: str, shown: str) -> bool:
         [float(number) for number in match.groups()] == pytest.approx(expected, rel=CLOSE)
         for match in re.finditer(f"({_NUMBER.pattern})".join(texts), output, re.DOTALL)
     )
+
+
+def not_printed(shown: str, output: str) -> str | None:
+    """Return the first line that a page shows and an output does not have, None where it has all.
+
+    Numbers with a point, the lengths of rules and the names of machines are not compared: other machines have others.
+    """
+    printed = _comparable(output)
+    lines = (line for line in shown.splitlines() if line.strip(" ."))
+    return next((line for line in lines if not says(printed, _comparable(line))), None)
+
+
+def _comparable(text: str) -> str:
+    text = re.sub(r"([=_-])\1{2,}", r"\1", text)
+    text = re.sub(r"on \w+ CPU, torch [\w.+]+, \d+ threads", "on CPU", text)
+    return re.sub(r"-?\d+\.\d+(e[+-]\d+)?|\d{14}", "#", text)

@@ -28,7 +28,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "report what this machine has and what a dump needs",
             "dump.json",
-            "doctor.md",
+            "tools.md",
             f"{__name__}.doctor_command",
         ),
     )

@@ -27,7 +27,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "check the steps of a training while it runs",
             "spool -- --msprobe-device npu:7",
-            "follow.md",
+            "live.md",
             f"{__name__}.follow_command",
             passes_words=True,
         ),

@@ -28,7 +28,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "write stand-alone tests for records of a dump and run them",
             "dump.json -k softmax -o generated_tests",
-            "generated-tests.md",
+            "failing-cases.md",
             f"{__name__}.generate_command",
         ),
     )

@@ -28,7 +28,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "inspect a tensor, a record or a saved case; compare two",
             "ours.npy theirs.npy",
-            "show.md",
+            "tools.md",
             f"{__name__}.show_command",
         ),
     )
