@@ -32,7 +32,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "list the earliest anomalies of a training over all ranks",
             "-d anomalies -k 5",
-            "monitor-msprobe.md",
+            "monitor.md",
             f"{__name__}.anomaly_analyse_command",
         ),
     )
@@ -41,7 +41,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "write or read msprobe's .trend.db of statistics",
             "dump -o run.trend.db",
-            "monitor-msprobe.md",
+            "monitor.md",
             f"{__name__}.series_command",
         ),
     )
