@@ -5,76 +5,38 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue
 from pytest_msprobe.extensions.inference.log_probabilities import (
     LogProbabilities,
     advice,
-    by_logits,
     coarser_in_words,
     log_probabilities,
     reason,
 )
+from pytest_msprobe.extensions.inference.noted_causes import Finding, found_causes
 from pytest_msprobe.extensions.inference.passes import read_passes
 from pytest_msprobe.extensions.inference.recorded_weights import (
-    UNIT_ROUNDOFF,
     RecordedWeights,
     WeightError,
     compare_weights,
 )
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
-from pytest_msprobe.extensions.inference.token_pairs import TokenPairs, token_pairs
+from pytest_msprobe.extensions.inference.token_pairs import SIDES, SideName, TokenPairs, token_pairs
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcome, Row
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.model_names.model_names import ModelNames
     from pytest_msprobe.modes.compare.judging.shape_changes import MicroBatches
-
-SideName = Literal["target", "golden run"]
-#: How both runs are called, in the order of their columns.
-SIDES: tuple[SideName, SideName] = ("target", "golden run")
-
-# Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary: by 3e-5
-# over 151 936 tokens in float32.
-_ROUNDINGS = 8.0
-_SUMMED = 1e-3
-# A choice: more than one in so many is no chance. What changes them, as a temperature or a shift, changes most.
-_OTHER_TOKENS = 10
-
-
-def contradicted(side: SideName, run: RunValues, pairs: TokenPairs) -> Iterator[str]:
-    """Yield a line where noted log probabilities are not those of the run's own logits.
-
-    Raises UnalignedError, DumpError where the logits cannot be read.
-    """
-    noted = pairs.logprobs[:, SIDES.index(side)]
-    if np.isnan(noted).all():
-        return
-    own = by_logits(run, pairs.target if side == "target" else pairs.golden, pairs)
-    comparable = ~np.isnan(noted) & ~np.isnan(own)
-    distance = np.abs(noted[comparable] - own[comparable])
-    limit = _SUMMED + _ROUNDINGS * UNIT_ROUNDOFF[run.dtype(LOGITS) or "float32"] * np.maximum(
-        np.abs(own[comparable]), 1
-    )
-    # NaN, as of two infinities, is no difference.
-    others = int((distance > limit).sum())
-    if others * _OTHER_TOKENS > len(distance):
-        yield (
-            f"the log probabilities that the {side} noted are not those of its own logits ({others} of "
-            f"{counted(len(distance), 'token')}, median difference {np.nanmedian(distance):.2e}): a temperature, "
-            "top-p, a scale behind the head, or a shift by one token"
-        )
 
 
 def unused(pairs: TokenPairs, compared: LogProbabilities | None) -> Iterator[str]:
@@ -274,10 +236,13 @@ class InferencePair:
         lines: list[str] = []
         for side, run in zip(SIDES, (self.target, self.golden), strict=True):
             lines += layout_notes(side, run)
-            # Logits that cannot be read are said with the log probabilities.
-            with suppress(UnalignedError, DumpError):
-                lines += contradicted(side, run, self.pairs)
-        return [*lines, *unused(self.pairs, self.log_probabilities)]
+        found = [finding.line for finding in self.findings if finding.line]
+        return [*lines, *found, *unused(self.pairs, self.log_probabilities)]
+
+    @cached_property
+    def findings(self) -> Sequence[Finding]:
+        """How the log probabilities of each run differ from those of logits, and what explains it."""
+        return found_causes(self.target, self.golden, self.pairs)
 
     def _log_probabilities(self) -> ComparedCall:
         compared, error = self._log_probabilities_or_error
@@ -394,6 +359,7 @@ class InferencePair:
     def advice(self, name: str) -> str:
         """Return what to check of a value that was judged."""
         if name == LOG_PROBABILITIES:
-            noted = self.log_probabilities is not None and self.log_probabilities.ahead == 0
-            return "check how they were noted: temperature, top-p, and of which token each is" if noted else ""
+            noted = not np.isnan(self.pairs.logprobs).all()
+            known = "\n".join(finding.line for finding in self.findings if finding.line)
+            return known or ("check how they were noted, and of which token each is" if noted else "")
         return advice(self._judge.judge(self.orders[name])) if name in self.values else ""

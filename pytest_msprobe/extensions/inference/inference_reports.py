@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,11 @@ class InferenceJson:
             "clip": self._pair.clip,
             "tokens": len(compared.pairs),
             "source": compared.source,
+            "causes": [
+                {"side": finding.side, "basis": finding.basis, **asdict(finding.cause)}
+                for finding in self._pair.findings
+                if finding.cause is not None
+            ],
             "divergence": divergence,
             "worst": [
                 {

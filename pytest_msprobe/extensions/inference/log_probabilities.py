@@ -8,6 +8,7 @@ outside ``1 - clip`` to ``1 + clip`` on the side to which it would move them (ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,10 +16,14 @@ import numpy as np
 import torch
 
 from pytest_msprobe.extensions.inference.forward_judge import JudgedValue
+from pytest_msprobe.extensions.inference.logit_readings import ScoredTokens
 from pytest_msprobe.extensions.inference.run_values import ATTENTION_NORM, INPUT, LOGITS, ROTATED, RunValues
 from pytest_msprobe.extensions.inference.token_errors import Numbers, aligned_rows
-from pytest_msprobe.extensions.inference.token_layout import Integers, row_places
+from pytest_msprobe.extensions.inference.token_layout import Integers, UnalignedError, row_places
 from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
+
+# So many logits are in memory as float64.
+_ELEMENTS = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,8 @@ def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -
     """Return the log probabilities of the tokens that both runs noted, else of those that one noted, else of all.
 
     What a run did not note follows from its logits. A noted one is that of the token itself; logits give that of the
-    next token. None where no token has one in both runs. Raises UnalignedError or DumpError as `aligned_rows` does.
+    next token; of vocabularies of other sizes each is by its own. None where no token has one in both runs. Raises
+    UnalignedError or DumpError as `aligned_rows` does.
     """
     is_noted = ~np.isnan(pairs.logprobs)
     both = np.flatnonzero(is_noted.all(axis=1))
@@ -84,7 +90,16 @@ def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -
             noting, other_run = ("target", "golden run") if is_noted[comparable, 0].any() else ("golden run", "target")
             source = f"noted by the {noting}, from the logits of the {other_run}"
             return LogProbabilities(comparable, sides[0][comparable], sides[1][comparable], np.empty(0), source, 0)
-    return _by_both_logits(target, golden, pairs)
+    try:
+        return _by_both_logits(target, golden, pairs)
+    except UnalignedError:
+        sides = [by_logits(*of_run, pairs) for of_run in ((target, pairs.target), (golden, pairs.golden))]
+        comparable = np.flatnonzero(~np.isnan(sides).any(axis=0))
+        if not len(comparable):
+            raise
+        widths = " and ".join(str(run.own_widths.get(LOGITS)) for run in (target, golden))
+        source = f"each from its own logits, of {widths} columns"
+        return LogProbabilities(comparable, sides[0][comparable], sides[1][comparable], np.empty(0), source, 0)
 
 
 def _by_both_logits(target: RunValues, golden: RunValues, pairs: TokenPairs) -> LogProbabilities | None:
@@ -109,28 +124,78 @@ def _by_both_logits(target: RunValues, golden: RunValues, pairs: TokenPairs) -> 
     return LogProbabilities(pairs_of, own, other, whole, "from the logits", 1)
 
 
-def by_logits(run: RunValues, places: Integers, pairs: TokenPairs) -> Numbers:
+def by_logits(run: RunValues, places: Integers, pairs: TokenPairs, *, is_shifted: bool = True) -> Numbers:
     """Return the log probability of each token by a run's logits of the token before it, NaN where it has none.
 
-    ``places`` are pass and row of each pair's token in the run. Raises UnalignedError, DumpError.
+    ``places`` are pass and row of each pair's token in the run. Where labels are not ``is_shifted``, it is by the
+    logits of the token itself. Raises UnalignedError, DumpError.
     """
     logprobs = np.full(len(pairs), np.nan)
-    if not run.has(LOGITS):
-        return logprobs
-    before = pairs.before
-    predicted = np.flatnonzero(before >= 0)
-    for number in np.unique(places[before[predicted], 0]):
+    rows = pairs.before if is_shifted else np.arange(len(pairs))
+    known = np.flatnonzero((rows >= 0) & (pairs.token >= 0))
+    for at, logits in _logit_rows(run, places, rows[known]):
+        own = known[at]
+        is_column = pairs.token[own] < logits.shape[1]
+        chosen = torch.from_numpy(pairs.token[own][is_column])[:, None]
+        logs = torch.log_softmax(logits[torch.from_numpy(is_column)], dim=1)
+        logprobs[own[is_column]] = logs.gather(1, chosen)[:, 0].numpy()
+    return logprobs
+
+
+def scored_tokens(run: RunValues, places: Integers, pairs: TokenPairs, noted: Numbers) -> ScoredTokens | None:
+    """Return some of the tokens that have a noted value with the logits before them, None where none has logits.
+
+    They are spread over all of them, as many as fit into memory. ``noted`` has a value for each pair, else NaN.
+    Raises UnalignedError, DumpError.
+    """
+    rows = pairs.before
+    known = np.flatnonzero((rows >= 0) & (pairs.token >= 0) & ~np.isnan(noted))
+    width = run.own_widths.get(LOGITS, 1)
+    known = known[:: max(math.ceil(len(known) * width / _ELEMENTS), 1)]
+    blocks = [*_logit_rows(run, places, rows[known])]
+    chosen = known[np.concatenate([at for at, _ in blocks])] if blocks else known[:0]
+    if not len(chosen):
+        return None
+    logits = torch.cat([logits for _, logits in blocks])
+    seen, times = _seen(pairs, chosen, logits.shape[1])
+    return ScoredTokens(logits, torch.from_numpy(pairs.token[chosen]), torch.from_numpy(noted[chosen]), seen, times)
+
+
+def _seen(pairs: TokenPairs, chosen: Integers, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the different tokens before each of the chosen ones, and how often each of them was drawn."""
+    before: list[tuple[Integers, Integers]] = []
+    is_drawn = ~np.isnan(pairs.logprobs).all(axis=1)
+    for pair in chosen:
+        earlier = (pairs.request == pairs.request[pair]) & (pairs.position < pairs.position[pair])
+        tokens = np.unique(pairs.token[earlier])
+        if earlier.sum() < pairs.position[pair] or ((tokens < 0) | (tokens >= width)).any():
+            tokens = tokens[:0]
+        drawn = pairs.token[earlier & is_drawn]
+        before.append((tokens, np.array([(drawn == token).sum() for token in tokens], dtype=np.int64)))
+    most = max(len(tokens) for tokens, _ in before) or 1
+    seen, times = np.full((len(chosen), most), -1), np.zeros((len(chosen), most))
+    for row, (tokens, counts) in enumerate(before):
+        if len(tokens):
+            seen[row], times[row] = tokens[0], counts[0]
+            seen[row, : len(tokens)], times[row, : len(tokens)] = tokens, counts
+    return torch.from_numpy(seen), torch.from_numpy(times)
+
+
+def _logit_rows(run: RunValues, places: Integers, rows: Integers) -> Iterator[tuple[Integers, torch.Tensor]]:
+    """Yield which of the pairs ``rows`` have logits in a run, and these as float64, a block of a pass at a time."""
+    numbers = np.unique(places[rows, 0]) if run.has(LOGITS) else ()
+    for number in numbers:
         layout = run.passes[number].layout
         logits = run.rows(LOGITS, number, run.own_widths.get(LOGITS))
         if logits is None or layout is None:
             continue
-        own = predicted[places[before[predicted], 0] == number]
-        rows = row_places(len(logits), layout)[places[before[own], 1]]
-        tokens = pairs.next_token[before[own]]
-        is_readable = (rows >= 0) & (tokens >= 0) & (tokens < logits.shape[1])
-        for pair, row, token in zip(own[is_readable], rows[is_readable], tokens[is_readable], strict=True):
-            logprobs[pair] = float(torch.log_softmax(logits[row].double(), dim=0)[token])
-    return logprobs
+        own = np.flatnonzero(places[rows, 0] == number)
+        at = row_places(len(logits), layout)[places[rows[own], 1]]
+        own, at = own[at >= 0], at[at >= 0]
+        length = max(_ELEMENTS // logits.shape[1], 1)
+        for first in range(0, len(own), length):
+            part = slice(first, first + length)
+            yield own[part], logits[torch.from_numpy(at[part])].double()
 
 
 # Choices: a factor explains a difference of which it leaves so little, for so many of the tokens.
