@@ -19,6 +19,8 @@ from pytest_msprobe.extensions.inference.log_probabilities import (
     advice,
     coarser_in_words,
     log_probabilities,
+    measured_kl,
+    measured_weights,
     reason,
 )
 from pytest_msprobe.extensions.inference.noted_causes import Finding, found_causes
@@ -66,6 +68,8 @@ def layout_notes(side: SideName, run: RunValues) -> Iterator[str]:
 
 #: The item of the log probabilities.
 LOG_PROBABILITIES = "log_probabilities"
+#: Those of what they mean for a training: how far the distributions are apart, and the weights of importance sampling.
+KL, WEIGHTS = f"{LOG_PROBABILITIES}.kl", f"{LOG_PROBABILITIES}.weights"
 #: The item that fails where many tokens have no partner.
 TOKENS = "tokens"
 # A choice: more than one in so many.
@@ -170,7 +174,7 @@ class InferencePair:
         names = [*self.values, *(name for name in self.weight_names if name not in self.values)]
         has_logs = self.target.has(LOGITS) and self.golden.has(LOGITS)
         has_logs = has_logs or not np.isnan(self.pairs.logprobs).all()
-        names += [LOG_PROBABILITIES] if has_logs else []
+        names += [LOG_PROBABILITIES, KL, WEIGHTS] if has_logs else []
         names += [TOKENS] if self.lost_tokens else []
         return {name: order for order, name in enumerate(names)}
 
@@ -192,8 +196,8 @@ class InferencePair:
 
     def compare(self, name: str) -> ComparedCall:
         """Compare what an item names. Raises DumpError where a file is unusable."""
-        if name == LOG_PROBABILITIES:
-            return self._log_probabilities()
+        if name in (LOG_PROBABILITIES, KL, WEIGHTS):
+            return self._log_probabilities(name)
         if name == TOKENS:
             side = Value(TOKENS, "int", text=str(len(self.pairs)))
             row = Row(
@@ -244,7 +248,7 @@ class InferencePair:
         """How the log probabilities of each run differ from those of logits, and what explains it."""
         return found_causes(self.target, self.golden, self.pairs)
 
-    def _log_probabilities(self) -> ComparedCall:
+    def _log_probabilities(self, name: str) -> ComparedCall:
         compared, error = self._log_probabilities_or_error
         if isinstance(error, DumpError):
             raise error
@@ -252,7 +256,17 @@ class InferencePair:
             problem = "no token has a log probability in both runs: " + (
                 str(error) if error else "its next token is unknown, or a run has neither logits nor noted ones of it"
             )
-            return self._call(LOG_PROBABILITIES, "skip", [], problem=problem)
+            return self._call(name, "skip", [], problem=problem)
+        if name == LOG_PROBABILITIES:
+            return self._clipped(compared)
+        measured = measured_kl(compared, self.clip) if name == KL else measured_weights(compared, self.clip, self.pairs)
+        outcome: Outcome = "pass" if measured.is_within else "fail"
+        message = () if measured.is_within else (measured.text,)
+        row = self._row_of_tokens(name, compared, outcome, measured.metrics, message)
+        cause = "" if measured.is_within else "inherited"
+        return self._call(name, outcome, [row], cause=cause, problem=measured.text)
+
+    def _clipped(self, compared: LogProbabilities) -> ComparedCall:
         clipped = compared.clipped(self.clip)
         count = int(clipped.sum())
         outcome: Outcome = "pass" if not count else "fail" if count * _CLIPPED_TOKENS > len(clipped) else "warn"
@@ -266,15 +280,24 @@ class InferencePair:
         )
         metrics = {"k1": compared.k1, "k3": compared.k3, "clipped_share": count / len(clipped)}
         metrics[SCALED_ERROR] = float(abs(compared.log_ratio[worst]))
-        sides = [
-            Value(LOG_PROBABILITIES, "numpy.ndarray", "float64", logprobs.shape)
-            for logprobs in (compared.target, compared.golden)
-        ]
-        row = Row(
-            group="output", place="log_probabilities", target=sides[0], golden=sides[1], outcome=outcome,
-            metrics=metrics, messages=(text,) if count else (), worst=self._token(int(compared.pairs[worst])),
-        )  # fmt: skip
+        message = (text,) if count else ()
+        row = self._row_of_tokens(LOG_PROBABILITIES, compared, outcome, metrics, message)
         return self._call(LOG_PROBABILITIES, outcome, [row], cause="inherited" if count else "", problem=text)
+
+    def _row_of_tokens(
+        self,
+        name: str,
+        compared: LogProbabilities,
+        outcome: Outcome,
+        metrics: Mapping[str, float],
+        messages: tuple[str, ...],
+    ) -> Row:
+        sides = [Value(name, "numpy.ndarray", "float64", values.shape) for values in (compared.target, compared.golden)]
+        worst = self._token(int(compared.pairs[int(compared.worst(1)[0])]))
+        return Row(
+            group="output", place=name, target=sides[0], golden=sides[1], outcome=outcome, metrics=dict(metrics),
+            messages=messages, worst=worst,
+        )  # fmt: skip
 
     def _token(self, pair: int) -> tuple[int, int]:
         """Return the number of a token's request, and its position."""
@@ -358,7 +381,7 @@ class InferencePair:
 
     def advice(self, name: str) -> str:
         """Return what to check of a value that was judged."""
-        if name == LOG_PROBABILITIES:
+        if name in (LOG_PROBABILITIES, KL, WEIGHTS):
             noted = not np.isnan(self.pairs.logprobs).all()
             known = "\n".join(finding.line for finding in self.findings if finding.line)
             return known or ("check how they were noted, and of which token each is" if noted else "")

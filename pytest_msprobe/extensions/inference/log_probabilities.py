@@ -4,12 +4,14 @@
 of ``k1 = -log r`` and of ``k3 = r - 1 - log r`` estimate KL(engine, trainer) without bias, k3 with less variance and
 never below 0 (J. Schulman, "Approximating KL Divergence", 2020). PPO drops the gradient of tokens whose ratio is
 outside ``1 - clip`` to ``1 + clip`` on the side to which it would move them (arXiv 1707.06347).
+``k2 = (log r)^2 / 2`` is biased and has the least variance (Schulman). ``r`` is also the weight of importance sampling,
+whose effective sample size is ``(sum r)^2 / sum r^2`` (Kong, 1992).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,9 +55,32 @@ class LogProbabilities:
         return float(np.mean(-self.log_ratio))
 
     @property
+    def k2(self) -> float:
+        """The mean of half the square of log r."""
+        return float(np.mean(self.log_ratio**2) / 2)
+
+    @property
     def k3(self) -> float:
         """The mean of r - 1 - log r."""
         return float(np.mean(np.expm1(self.log_ratio) - self.log_ratio))
+
+    @property
+    def weights(self) -> Numbers:
+        """The importance weight r of each token."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.log_ratio)
+
+    @property
+    def effective_share(self) -> float:
+        """The effective number of tokens of the weighted ones, as a share of all."""
+        weights = self.weights
+        with np.errstate(all="ignore"):
+            return float(weights.sum() ** 2 / (len(weights) * (weights**2).sum()))
+
+    def by_request(self, pairs: TokenPairs) -> list[tuple[int, Numbers]]:
+        """Return the number of each request with log r of its tokens."""
+        requests = pairs.request[self.pairs]
+        return [(int(request), self.log_ratio[requests == request]) for request in np.unique(requests)]
 
     def clipped(self, clip: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Return which tokens have a ratio outside of 1 - clip to 1 + clip."""
@@ -66,6 +91,50 @@ class LogProbabilities:
         """Return the places of the tokens whose log probabilities are furthest apart, the furthest first."""
         distance = np.nan_to_num(np.abs(self.log_ratio), nan=np.inf)
         return np.argsort(-distance, kind="stable")[:count]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A quantity of all tokens, in words and numbers, and whether it is within what unclipped tokens reach at most."""
+
+    text: str
+    metrics: Mapping[str, float]
+    is_within: bool
+
+
+def measured_kl(compared: LogProbabilities, clip: float) -> Measured:
+    """Return the estimates of KL(engine, trainer). The limit of k3 is its value where all tokens have r = 1 - clip."""
+    limit = -clip - math.log1p(-clip)
+    metrics = {"k1": compared.k1, "k2": compared.k2, "k3": compared.k3}
+    text = ", ".join(f"{name} {number:.3e}" for name, number in metrics.items())
+    if len(compared.divergence):
+        metrics["divergence"] = float(compared.divergence.mean())
+        text += f", over the vocabulary {metrics['divergence']:.3e}"
+    text = f"KL of engine and trainer by {text}; limit of k3 {limit:.3e}, of tokens at the border of the clip"
+    return Measured(text, metrics, compared.k3 <= limit)
+
+
+def measured_weights(compared: LogProbabilities, clip: float, pairs: TokenPairs) -> Measured:
+    """Return the importance weights of tokens, and of whole requests, which are products of these.
+
+    The limit of the effective share is ``1 - clip^2``, the least that weights from 1 - clip to 1 + clip have
+    (Kantorovich's inequality).
+    """
+    weights, limit = compared.weights, 1 - clip * clip
+    sums = {request: float(logs.sum()) for request, logs in compared.by_request(pairs)}
+    worst = max(sums, key=lambda request: abs(sums[request]))
+    metrics = {
+        "mean_weight": float(weights.mean()),
+        "least_weight": float(weights.min()),
+        "greatest_weight": float(weights.max()),
+        "effective_share": compared.effective_share,
+    }
+    text = (
+        f"importance weights of tokens {metrics['least_weight']:.4g} to {metrics['greatest_weight']:.4g}, mean "
+        f"{metrics['mean_weight']:.4g}; effective share of tokens {compared.effective_share:.4g}, limit {limit:.4g}; "
+        f"furthest request {pairs.requests[worst]}, weight {np.exp(min(sums[worst], 700.0)):.4g} as a whole"
+    )
+    return Measured(text, metrics, compared.effective_share >= limit)
 
 
 def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -> LogProbabilities | None:
