@@ -240,13 +240,17 @@ class InferencePair:
         lines: list[str] = []
         for side, run in zip(SIDES, (self.target, self.golden), strict=True):
             lines += layout_notes(side, run)
-        found = [finding.line for finding in self.findings if finding.line]
-        return [*lines, *found, *unused(self.pairs, self.log_probabilities)]
+        return [*lines, *unused(self.pairs, self.log_probabilities)]
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
         """How the log probabilities of each run differ from those of logits, and what explains it."""
         return found_causes(self.target, self.golden, self.pairs)
+
+    @property
+    def finding_lines(self) -> Sequence[str]:
+        """What explains the log probabilities of each run, as lines."""
+        return [finding.line for finding in self.findings if finding.line]
 
     def _log_probabilities(self, name: str) -> ComparedCall:
         compared, error = self._log_probabilities_or_error
@@ -274,12 +278,10 @@ class InferencePair:
         at = self.pairs.label(int(compared.pairs[worst]), compared.ahead)
         text = (
             f"{count} of {len(clipped)} tokens clipped at {self.clip:g}; "
-            f"KL by k1 {compared.k1:.3e}, by k3 {compared.k3:.3e}; "
             f"worst {compared.target[worst]:.4f} against {compared.golden[worst]:.4f} at {at}"
             + (f"; {compared.source}" if compared.ahead == 0 else "")
         )
-        metrics = {"k1": compared.k1, "k3": compared.k3, "clipped_share": count / len(clipped)}
-        metrics[SCALED_ERROR] = float(abs(compared.log_ratio[worst]))
+        metrics = {"clipped_share": count / len(clipped), SCALED_ERROR: float(abs(compared.log_ratio[worst]))}
         message = (text,) if count else ()
         row = self._row_of_tokens(LOG_PROBABILITIES, compared, outcome, metrics, message)
         return self._call(LOG_PROBABILITIES, outcome, [row], cause="inherited" if count else "", problem=text)
@@ -383,6 +385,6 @@ class InferencePair:
         """Return what to check of a value that was judged."""
         if name in (LOG_PROBABILITIES, KL, WEIGHTS):
             noted = not np.isnan(self.pairs.logprobs).all()
-            known = "\n".join(finding.line for finding in self.findings if finding.line)
+            known = "\n".join(self.finding_lines)
             return known or ("check how they were noted, and of which token each is" if noted else "")
         return advice(self._judge.judge(self.orders[name])) if name in self.values else ""

@@ -82,7 +82,7 @@ class InferenceJson:
                 "golden_only": pairs.golden_only,
             },
             "log_probabilities": self._log_probabilities(calls),
-            "notes": list(self._pair.evidence_notes),
+            "notes": [*self._pair.finding_lines, *self._pair.evidence_notes],
             "values": [self._value(call) for call in calls if call.record not in _OF_TOKENS],
         }
 
@@ -234,15 +234,17 @@ class InferenceSummary:
         call = next((candidate for candidate in calls if candidate.record == LOG_PROBABILITIES), None)
         if call is not None and call.outcome != "skip":
             yield f"log probabilities: {call.reason}"
+            yield from self._pair.finding_lines
             yield from (f"    {one.reason}" for one in calls if one.record in (KL, WEIGHTS) and one.outcome != "skip")
             compared = self._pair.log_probabilities
             if compared is not None and call.outcome != "pass":
                 for place in compared.worst(_SHOWN):
                     at = self._pair.pairs.label(int(compared.pairs[place]), compared.ahead)
                     yield f"    {compared.target[place]:.4f} against {compared.golden[place]:.4f} at {at}"
-        elif call is None:
-            problem = self._pair.log_probabilities_problem
-            yield f"log probabilities not compared: {problem or 'a run has neither logits nor noted ones'}"
+        else:
+            problem = self._pair.log_probabilities_problem or "a run has neither logits nor noted ones"
+            yield from () if call is not None else [f"log probabilities not compared: {problem}"]
+            yield from self._pair.finding_lines
         yield from self._pair.evidence_notes
 
     def _left_out(self, calls: list[ComparedCall]) -> Iterator[str]:

@@ -139,6 +139,7 @@ def found_causes(target: RunValues, golden: RunValues, pairs: TokenPairs) -> Seq
         )
         return [found] if found is not None and found.cause is not None else []
     findings: list[Finding | None] = []
+    plain: list[SideName] = []
     for side in noting:
         noted, words = pairs.logprobs[:, side], f"the log probabilities that the {SIDES[side]} noted"
         own = [basis for of, basis in bases if of == side and _count(noted, basis) >= LEAST_TOKENS]
@@ -146,16 +147,21 @@ def found_causes(target: RunValues, golden: RunValues, pairs: TokenPairs) -> Seq
         if own:
             dtype = own[0].run.dtype(LOGITS) or "float32"
             basis = replace(own[0], words="its own logits", dtype=dtype)
-            findings.append(_found(SIDES[side], words, noted, basis, pairs) or _unexplained(SIDES[side], noted, basis))
+            found = _found(SIDES[side], words, noted, basis, pairs) or _unexplained(SIDES[side], noted, basis)
+            plain += [] if found is not None else [SIDES[side]]
+            findings.append(found)
         elif other:
             findings.append(_found(SIDES[side], words, noted, other[0], pairs))
         elif side == 0 and len(noting) == 2:
             findings.append(_of_both_noted(pairs, coarsest))
-    return _joined([finding for finding in findings if finding is not None])
+    return _joined([finding for finding in findings if finding is not None], plain)
 
 
-def _joined(findings: Sequence[Finding]) -> Sequence[Finding]:
-    """Return findings, with one line where both runs have the same cause: then they agree."""
+def _joined(findings: Sequence[Finding], plain: Sequence[SideName]) -> Sequence[Finding]:
+    """Return findings, with one line where both runs have the same cause, and which run noted ``plain`` values."""
+    if plain:
+        also = f"; those of the {plain[0]} are of its logits as they are: processed against raw"
+        return [replace(one, line=one.line + also if one.cause else one.line) for one in findings]
     words = [finding.cause.words for finding in findings if finding.cause is not None]
     if len(words) == 2 and words[0] == words[1]:
         line = f"both runs noted log probabilities of processed logits, {words[0]}"

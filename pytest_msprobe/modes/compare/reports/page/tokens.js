@@ -20,10 +20,10 @@ function distanceOf(token) {
   return typeof token.value === "number" && !Number.isNaN(token.value) ? token.value : Number.MAX_VALUE;
 }
 
+// A weight is clipped above 1 + clip and below 1 - clip, at two distances.
 function tokenLimits() {
-  const clip = page.tokens.clip;
-  return [[Math.log1p(clip), `above 1 + ${clip}`], [-Math.log1p(-clip), `below 1 - ${clip}`]]
-    .map(([value, words]) => ({ value, text: `weight ${words}`, outcome: "fail" }));
+  const clip = page.tokens.clip, words = `clipped: weight above 1 + ${clip}, or below 1 - ${clip}`;
+  return [[Math.log1p(clip), ""], [-Math.log1p(-clip), words]].map(([value, text]) => ({ value, text, outcome: "fail" }));
 }
 
 function drawTokens() {
