@@ -365,11 +365,11 @@ def is_explained(apart: Tensor, limit: Tensor) -> bool:
 def _single(scored: ScoredTokens, limit: Tensor) -> Iterator[Named]:
     """Yield the readings of one cause."""
     yield "raw logits, not log probabilities", readings.as_logit
-    yield "of the most probable token of each position", readings.of_most_probable
+    yield "read for the most probable token of each position", readings.of_most_probable
     for dtype in (torch.bfloat16, torch.float16):
         name = str(dtype).removeprefix("torch.")
-        yield f"of logits rounded to {name}", partial(readings.of_rounded, dtype=dtype)
-        yield f"of logits and log probabilities rounded to {name}", partial(readings.rounded, dtype=dtype)
+        yield f"with logits rounded to {name}", partial(readings.of_rounded, dtype=dtype)
+        yield f"with logits and log probabilities rounded to {name}", partial(readings.rounded, dtype=dtype)
     yield from _fitted(scored)
     yield from readings.cuts(scored, readings.descending(scored), limit, 1.0)
     yield from _columns(scored, limit)
@@ -389,7 +389,7 @@ def _fitted(scored: ScoredTokens) -> Iterator[Named]:
     """Yield readings with one number, at the number that fits best."""
     kinds: list[tuple[str, Callable[[ScoredTokens, float], Tensor], Sequence[float]]] = [
         ("with temperature {:.4g}", readings.with_temperature, _geometric(0.05, 20.0, 41)),
-        ("of logits capped by tanh at {:.4g}", readings.with_softcap, _geometric(2.0, 200.0, 31)),
+        ("with logits capped by tanh at {:.4g}", readings.with_softcap, _geometric(2.0, 200.0, 31)),
     ]
     if bool((scored.seen >= 0).any()):
         kinds.append(("with repetition penalty {:.4g}", readings.with_repetition_penalty, _geometric(0.5, 4.0, 31)))
@@ -442,11 +442,11 @@ def _columns(scored: ScoredTokens, limit: Tensor) -> Iterator[Named]:
     common = readings.common_range(low, high)
     if common is not None and common[0] < scored.logits.shape[1]:
         several = readings.range_in_words(*common)
-        words = f"over the first {common[0]:g}{several} of the vocabulary's {scored.logits.shape[1]} columns"
+        words = f"with the first {common[0]:g}{several} of the vocabulary's {scored.logits.shape[1]} columns"
         yield words, partial(readings.of_columns, columns=int(common[0]))
     more = float((torch.expm1(chosen - scored.noted - whole).clamp(min=0).log() + whole).exp().median())
     if 1 <= round(more) < scored.logits.shape[1]:
-        words = f"over {round(more)} more columns of logit 0, as a padded vocabulary has"
+        words = f"with {round(more)} more columns of logit 0, as a padded vocabulary has"
         yield words, partial(readings.with_more_columns, columns=round(more))
 
 
@@ -454,7 +454,7 @@ def _one_token(scored: ScoredTokens, limit: Tensor) -> Iterator[Named]:
     apart = (torch.log_softmax(scored.logits, dim=1) - scored.noted[:, None]).abs()
     token = int((apart <= limit[:, None]).sum(dim=0).argmax())
     if not (scored.tokens == token).all():
-        yield f"of token {token} at each position", partial(readings.of_token, token=token)
+        yield f"read for token {token} at each position", partial(readings.of_token, token=token)
 
 
 def _biases(scored: ScoredTokens, limit: Tensor) -> Iterator[Named]:

@@ -149,4 +149,4 @@ def test_vocabularies_of_other_sizes_are_compared_each_by_its_own_logits(found, 
     json_found, _ = found(padded)
     assert json_found["source"] == "each from its own logits, of 48 and 32 columns"
     (cause,) = json_found["causes"]
-    assert cause["words"] == "over 16 more columns of logit 0, as a padded vocabulary has"
+    assert cause["words"] == "with 16 more columns of logit 0, as a padded vocabulary has"

@@ -160,12 +160,12 @@ def test_presence_and_frequency_penalties_are_distinguished(seed, penalty, is_fr
 @pytest.mark.parametrize(
     ("process", "words"),
     [
-        (lambda logits, _: logits.bfloat16().double(), "of logits rounded to bfloat16"),
-        (lambda logits, _: 8 * torch.tanh(logits / 8), "of logits capped by tanh at 8"),
-        (lambda x, _: x.index_fill(1, torch.arange(44, 48), -math.inf), "over the first 44 of the vocabulary's 48"),
+        (lambda logits, _: logits.bfloat16().double(), "with logits rounded to bfloat16"),
+        (lambda logits, _: 8 * torch.tanh(logits / 8), "with logits capped by tanh at 8"),
+        (lambda x, _: x.index_fill(1, torch.arange(44, 48), -math.inf), "with the first 44 of the vocabulary's 48"),
         (
             lambda logits, _: torch.cat([logits, torch.zeros(TOKENS, 16).double()], dim=1)[:, :],
-            "over 16 more columns of logit 0",
+            "with 16 more columns of logit 0",
         ),
     ],
 )  # fmt: skip
@@ -187,8 +187,8 @@ def test_other_values_of_a_row_are_named():
     raw = ScoredTokens(
         scored.logits, scored.tokens, scored.logits[range(TOKENS), scored.tokens], scored.seen, scored.times
     )
-    assert found(of_seven).words == "of token 7 at each position"
-    assert found(greedy).words == "of the most probable token of each position"
+    assert found(of_seven).words == "read for token 7 at each position"
+    assert found(greedy).words == "read for the most probable token of each position"
     assert found(raw).words == "raw logits, not log probabilities"
 
 
