@@ -244,12 +244,12 @@ class InferencePair:
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
-        """How the log probabilities of each run differ from those of logits, and what explains it."""
+        """The log probabilities of each run that are not those of logits, with their causes."""
         return found_causes(self.target, self.golden, self.pairs)
 
     @property
     def finding_lines(self) -> Sequence[str]:
-        """What explains the log probabilities of each run, as lines."""
+        """The causes of log probabilities that differ, as lines."""
         return [finding.line for finding in self.findings if finding.line]
 
     def _log_probabilities(self, name: str) -> ComparedCall:
@@ -385,6 +385,6 @@ class InferencePair:
         """Return what to check of a value that was judged."""
         if name in (LOG_PROBABILITIES, KL, WEIGHTS):
             noted = not np.isnan(self.pairs.logprobs).all()
-            known = "\n".join(self.finding_lines)
-            return known or ("check how they were noted, and of which token each is" if noted else "")
+            lines = "\n".join(self.finding_lines)
+            return lines or ("check how they were noted, and of which token each is" if noted else "")
         return advice(self._judge.judge(self.orders[name])) if name in self.values else ""

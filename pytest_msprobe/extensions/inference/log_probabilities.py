@@ -201,13 +201,13 @@ def by_logits(run: RunValues, places: Integers, pairs: TokenPairs, *, is_shifted
     """
     logprobs = np.full(len(pairs), np.nan)
     rows = pairs.before if is_shifted else np.arange(len(pairs))
-    known = np.flatnonzero((rows >= 0) & (pairs.token >= 0))
-    for at, logits in _logit_rows(run, places, rows[known]):
-        own = known[at]
+    predicted = np.flatnonzero((rows >= 0) & (pairs.token >= 0))
+    for at, logits in _logit_rows(run, places, rows[predicted]):
+        own = predicted[at]
         is_column = pairs.token[own] < logits.shape[1]
-        chosen = torch.from_numpy(pairs.token[own][is_column])[:, None]
+        tokens = torch.from_numpy(pairs.token[own][is_column])[:, None]
         logs = torch.log_softmax(logits[torch.from_numpy(is_column)], dim=1)
-        logprobs[own[is_column]] = logs.gather(1, chosen)[:, 0].numpy()
+        logprobs[own[is_column]] = logs.gather(1, tokens)[:, 0].numpy()
     return logprobs
 
 
@@ -218,36 +218,36 @@ def scored_tokens(run: RunValues, places: Integers, pairs: TokenPairs, noted: Nu
     Raises UnalignedError, DumpError.
     """
     rows = pairs.before
-    known = np.flatnonzero((rows >= 0) & (pairs.token >= 0) & ~np.isnan(noted))
+    predicted = np.flatnonzero((rows >= 0) & (pairs.token >= 0) & ~np.isnan(noted))
     width = run.own_widths.get(LOGITS, 1)
-    known = known[:: max(math.ceil(len(known) * width / _ELEMENTS), 1)]
-    blocks = [*_logit_rows(run, places, rows[known])]
-    chosen = known[np.concatenate([at for at, _ in blocks])] if blocks else known[:0]
-    if not len(chosen):
+    predicted = predicted[:: max(math.ceil(len(predicted) * width / _ELEMENTS), 1)]
+    blocks = [*_logit_rows(run, places, rows[predicted])]
+    sample = predicted[np.concatenate([at for at, _ in blocks])] if blocks else predicted[:0]
+    if not len(sample):
         return None
     logits = torch.cat([logits for _, logits in blocks])
-    seen, times = _seen(pairs, chosen, logits.shape[1])
-    return ScoredTokens(logits, torch.from_numpy(pairs.token[chosen]), torch.from_numpy(noted[chosen]), seen, times)
+    earlier, times = _earlier(pairs, sample, logits.shape[1])
+    return ScoredTokens(logits, torch.from_numpy(pairs.token[sample]), torch.from_numpy(noted[sample]), earlier, times)
 
 
-def _seen(pairs: TokenPairs, chosen: Integers, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the different tokens before each of the chosen ones, and how often each of them was drawn."""
+def _earlier(pairs: TokenPairs, sample: Integers, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the different tokens before each token of a sample, and how often each of them was drawn."""
     before: list[tuple[Integers, Integers]] = []
     is_drawn = ~np.isnan(pairs.logprobs).all(axis=1)
-    for pair in chosen:
-        earlier = (pairs.request == pairs.request[pair]) & (pairs.position < pairs.position[pair])
-        tokens = np.unique(pairs.token[earlier])
-        if earlier.sum() < pairs.position[pair] or ((tokens < 0) | (tokens >= width)).any():
+    for pair in sample:
+        is_earlier = (pairs.request == pairs.request[pair]) & (pairs.position < pairs.position[pair])
+        tokens = np.unique(pairs.token[is_earlier])
+        if is_earlier.sum() < pairs.position[pair] or ((tokens < 0) | (tokens >= width)).any():
             tokens = tokens[:0]
-        drawn = pairs.token[earlier & is_drawn]
+        drawn = pairs.token[is_earlier & is_drawn]
         before.append((tokens, np.array([(drawn == token).sum() for token in tokens], dtype=np.int64)))
     most = max(len(tokens) for tokens, _ in before) or 1
-    seen, times = np.full((len(chosen), most), -1), np.zeros((len(chosen), most))
+    ids, times = np.full((len(sample), most), -1), np.zeros((len(sample), most))
     for row, (tokens, counts) in enumerate(before):
         if len(tokens):
-            seen[row], times[row] = tokens[0], counts[0]
-            seen[row, : len(tokens)], times[row, : len(tokens)] = tokens, counts
-    return torch.from_numpy(seen), torch.from_numpy(times)
+            ids[row], times[row] = tokens[0], counts[0]
+            ids[row, : len(tokens)], times[row, : len(tokens)] = tokens, counts
+    return torch.from_numpy(ids), torch.from_numpy(times)
 
 
 def _logit_rows(run: RunValues, places: Integers, rows: Integers) -> Iterator[tuple[Integers, torch.Tensor]]:

@@ -30,15 +30,15 @@ class ScoredTokens:
         logits: float64, shape (tokens, vocabulary).
         tokens: Which token each row predicts, int64.
         noted: Its noted log probability, float64.
-        seen: For each row the different tokens before it in its request, padded by repeating one; shape (tokens, most).
+        earlier: For each row the tokens before it in its request, padded by one of them; shape (tokens, most).
             Rows without any, or whose earlier tokens are unknown, repeat -1.
-        times: How often each of ``seen`` was drawn before, counted over tokens with a noted value alone.
+        times: How often each of ``earlier`` was drawn before, counted over tokens with a noted value alone.
     """
 
     logits: Tensor
     tokens: Tensor
     noted: Tensor
-    seen: Tensor
+    earlier: Tensor
     times: Tensor
 
     def __len__(self) -> int:
@@ -165,9 +165,9 @@ def cut(scored: ScoredTokens, temperature: float, rules: Sequence[Rule]) -> Tens
     columns = torch.arange(ordered.shape[1])
     for rule in rules:
         ordered = ordered.masked_fill(columns >= rule(ordered)[:, None], -math.inf)
-    chosen = _logit(scored, logits)
+    logit = _logit(scored, logits)
     least = ordered.masked_fill(ordered == -math.inf, math.inf).amin(dim=1)
-    return (chosen - torch.logsumexp(ordered, dim=1)).masked_fill(chosen < least, -math.inf)
+    return (logit - torch.logsumexp(ordered, dim=1)).masked_fill(logit < least, -math.inf)
 
 
 def _mass_before(ordered: Tensor) -> Tensor:
@@ -193,8 +193,8 @@ def cuts(scored: ScoredTokens, ordering: Descending, limit: Tensor, temperature:
     """Yield readings over the most probable tokens: how many each row kept says the number."""
     ordered, rank = ordering.logits / temperature, ordering.rank
     width = ordered.shape[1]
-    wanted = as_logit(scored) / temperature - scored.noted
-    low, high = first_columns(torch.logcumsumexp(ordered, dim=1), wanted, rank, limit)
+    log_sum = as_logit(scored) / temperature - scored.noted
+    low, high = first_columns(torch.logcumsumexp(ordered, dim=1), log_sum, rank, limit)
     if not are_nearly_all(low <= high):
         return
     keeping = low <= high
@@ -240,13 +240,13 @@ def _cut(words: str, temperature: float, *rules: Rule) -> Named:
     return words, partial(cut, temperature=temperature, rules=rules)
 
 
-def first_columns(sums: Tensor, wanted: Tensor, rank: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the least and the greatest number of first columns whose log sum is the wanted one, the token among them.
+def first_columns(sums: Tensor, log_sum: Tensor, rank: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest number of first columns whose log sum is the given one, the token among them.
 
     ``sums`` grow along the columns. Where no number fits, the least is above the greatest.
     """
-    low = torch.searchsorted(sums, (wanted - limit)[:, None])[:, 0] + 1
-    high = torch.searchsorted(sums, (wanted + limit)[:, None], right=True)[:, 0]
+    low = torch.searchsorted(sums, (log_sum - limit)[:, None])[:, 0] + 1
+    high = torch.searchsorted(sums, (log_sum + limit)[:, None], right=True)[:, 0]
     return torch.maximum(low, rank + 1), high
 
 
@@ -293,8 +293,8 @@ def _chosen(scored: ScoredTokens, logits: Tensor) -> Tensor:
 
 
 def _penalized(scored: ScoredTokens, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    is_seen = scored.seen >= 0
-    places = scored.seen.clamp(min=0)
+    is_earlier = scored.earlier >= 0
+    places = scored.earlier.clamp(min=0)
     before = scored.logits.gather(1, places)
-    changed = torch.where(is_seen, change(before, scored.times), before)
+    changed = torch.where(is_earlier, change(before, scored.times), before)
     return _chosen(scored, scored.logits.scatter(1, places, changed))

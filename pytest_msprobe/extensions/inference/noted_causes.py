@@ -35,6 +35,7 @@ _ROUNDINGS = 8.0
 _SUMMED = 1e-3
 # A choice: more than one in so many is no chance. What changes them, as a temperature or a shift, changes most.
 _OTHER_TOKENS = 10
+_PROCESSED = ": processed against raw"
 # Choices: a reading explains values where the mean distance is at most this part of the plain reading's; with fewer
 # tokens anything explains them.
 _LEFT = 0.1
@@ -54,7 +55,7 @@ _TEMPERATURES = tuple(step / 20 for step in range(1, 41) if step != 20)
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What explains noted log probabilities.
+    """A reason why noted log probabilities are not those of logits.
 
     Attributes:
         words: The cause with its number, as ``with temperature 1.3``; joined by or where several explain the values.
@@ -107,6 +108,11 @@ class Finding:
     cause: Cause | None
     line: str
 
+    @property
+    def is_processed(self) -> bool:
+        """Return whether the values are those of logits that were changed, as sampling does."""
+        return self.cause is not None and self.cause.words.startswith("with ")
+
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
@@ -134,10 +140,10 @@ def found_causes(target: RunValues, golden: RunValues, pairs: TokenPairs) -> Seq
             bases.append((side, _Basis(f"the {SIDES[side]}'s logits", run, places, logprobs, coarsest)))
     noting = [side for side in (0, 1) if not np.isnan(pairs.logprobs[:, side]).all()]
     if not noting and len(bases) == 2:
-        found = _found(
+        finding = _finding(
             SIDES[0], "the log probabilities by the target's logits", bases[0][1].logprobs, bases[1][1], pairs
         )
-        return [found] if found is not None and found.cause is not None else []
+        return [finding] if finding is not None and finding.cause is not None else []
     findings: list[Finding | None] = []
     plain: list[SideName] = []
     for side in noting:
@@ -147,11 +153,11 @@ def found_causes(target: RunValues, golden: RunValues, pairs: TokenPairs) -> Seq
         if own:
             dtype = own[0].run.dtype(LOGITS) or "float32"
             basis = replace(own[0], words="its own logits", dtype=dtype)
-            found = _found(SIDES[side], words, noted, basis, pairs) or _unexplained(SIDES[side], noted, basis)
-            plain += [] if found is not None else [SIDES[side]]
-            findings.append(found)
+            finding = _finding(SIDES[side], words, noted, basis, pairs) or _unexplained(SIDES[side], noted, basis)
+            plain += [] if finding is not None else [SIDES[side]]
+            findings.append(finding)
         elif other:
-            findings.append(_found(SIDES[side], words, noted, other[0], pairs))
+            findings.append(_finding(SIDES[side], words, noted, other[0], pairs))
         elif side == 0 and len(noting) == 2:
             findings.append(_of_both_noted(pairs, coarsest))
     return _joined([finding for finding in findings if finding is not None], plain)
@@ -160,29 +166,29 @@ def found_causes(target: RunValues, golden: RunValues, pairs: TokenPairs) -> Seq
 def _joined(findings: Sequence[Finding], plain: Sequence[SideName]) -> Sequence[Finding]:
     """Return findings, with one line where both runs have the same cause, and which run noted ``plain`` values."""
     if plain:
-        also = f"; those of the {plain[0]} are of its logits as they are: processed against raw"
-        return [replace(one, line=one.line + also if one.cause else one.line) for one in findings]
+        also = f"; those of the {plain[0]} are of its logits as they are"
+        return [replace(one, line=one.line + also + _PROCESSED * one.is_processed) for one in findings]
     words = [finding.cause.words for finding in findings if finding.cause is not None]
-    if len(words) == 2 and words[0] == words[1]:
+    if len(words) == 2 and words[0] == words[1] and findings[0].is_processed:
         line = f"both runs noted log probabilities of processed logits, {words[0]}"
         return [replace(findings[0], line=line), replace(findings[1], line="")]
     return findings
 
 
-def _found(side: SideName, words: str, noted: Numbers, basis: _Basis, pairs: TokenPairs) -> Finding | None:
+def _finding(side: SideName, words: str, noted: Numbers, basis: _Basis, pairs: TokenPairs) -> Finding | None:
     is_comparable = ~np.isnan(noted + basis.logprobs)
     values = _values(noted, basis.logprobs, is_comparable, basis.dtype, pairs)
-    found = recognized_by_values(values)
-    if found is None and not _is_plain(values):
+    cause = recognized_by_values(values)
+    if cause is None and not _is_plain(values):
         with suppress(UnalignedError, DumpError):
-            found = _by_other_rows(noted, basis, pairs) or _by_logits(noted, basis, pairs)
-    if found is None:
+            cause = _by_other_rows(noted, basis, pairs) or _by_logits(noted, basis, pairs)
+    if cause is None:
         return None
     line = (
-        f"{words} are those of {basis.words} as {found.words} ({found.explained} of {counted(found.tokens, 'token')} "
-        f"to {found.left:.1e}; without it {found.plain:.1e} apart in the mean)"
+        f"{words} are those of {basis.words} as {cause.words} ({cause.explained} of {counted(cause.tokens, 'token')} "
+        f"to {cause.left:.1e}; without it {cause.plain:.1e} apart in the mean)"
     )
-    return Finding(side, basis.words, found, line)
+    return Finding(side, basis.words, cause, line)
 
 
 def _by_logits(noted: Numbers, basis: _Basis, pairs: TokenPairs) -> Cause | None:
@@ -202,22 +208,22 @@ def _by_other_rows(noted: Numbers, basis: _Basis, pairs: TokenPairs) -> Cause | 
     before = distance(torch.from_numpy(basis.logprobs[both]), torch.from_numpy(noted[both]))
     after = distance(torch.from_numpy(values.reference), torch.from_numpy(values.noted))
     words = "read one row late: by the logits of each token, not by those of the token before it"
-    return cause(words, before, after, torch.from_numpy(values.limit))
+    return as_cause(words, before, after, torch.from_numpy(values.limit))
 
 
 def _of_both_noted(pairs: TokenPairs, dtype: str) -> Finding | None:
     """Return how the target's noted values differ from the golden run's, where neither has logits."""
     noted, reference = pairs.logprobs.T
     values = _values(noted, reference, ~np.isnan(noted + reference), dtype, pairs)
-    found = recognized_by_values(values)
-    if found is None:
+    cause = recognized_by_values(values)
+    if cause is None:
         return None
     line = (
-        f"the log probabilities that the target noted are those that the golden run noted, as {found.words} "
-        f"({found.explained} of {counted(found.tokens, 'token')} to {found.left:.1e}; without it {found.plain:.1e} "
+        f"the log probabilities that the target noted are those that the golden run noted, as {cause.words} "
+        f"({cause.explained} of {counted(cause.tokens, 'token')} to {cause.left:.1e}; without it {cause.plain:.1e} "
         "apart in the mean)"
     )
-    return Finding(SIDES[0], "the values that the golden run noted", found, line)
+    return Finding(SIDES[0], "the values that the golden run noted", cause, line)
 
 
 def _unexplained(side: SideName, noted: Numbers, basis: _Basis) -> Finding | None:
@@ -276,7 +282,7 @@ def recognized(scored: ScoredTokens, limit: Tensor) -> Cause | None:
             fitting.sort(key=lambda one: one[0])
             least, _, after = fitting[0]
             alike = [words for mean, words, _ in fitting if mean <= _AS_WELL * least + torch.finfo(torch.float32).eps]
-            return cause(" or ".join(dict.fromkeys(alike)), before, after, limit)
+            return as_cause(" or ".join(dict.fromkeys(alike)), before, after, limit)
     return None
 
 
@@ -296,7 +302,7 @@ def recognized_by_values(values: NotedValues) -> Cause | None:
     ):
         after = distance(changed, noted)
         if is_explained(after, limit) and float(after.mean()) <= _LEFT * float(before.mean()):
-            return cause(words, before, after, limit)
+            return as_cause(words, before, after, limit)
     return _shifted(values, before)
 
 
@@ -313,7 +319,7 @@ def _shifted(values: NotedValues, before: Tensor) -> Cause | None:
         shift = min(best)[1]
         apart, limit = (torch.cat(parts) for parts in zip(*(values.at(own, shift) for own in requests), strict=True))
         fits = float(apart.mean()) <= _LEFT * float(before.mean())
-        return cause(f"noted {_late(shift)}", before, apart, limit) if fits else None
+        return as_cause(f"noted {_late(shift)}", before, apart, limit) if fits else None
     return _padded(values, requests, before)
 
 
@@ -338,7 +344,7 @@ def _padded(values: NotedValues, requests: Sequence[Integers], before: Tensor) -
         return None
     apart, limit = (torch.cat(parts) for parts in zip(*distances, strict=True))
     text = f"noted at positions that count padding: {listed(filter(None, words), _SHOWN)}"
-    return cause(text, before, apart, limit) if float(apart.mean()) <= _LEFT * float(before.mean()) else None
+    return as_cause(text, before, apart, limit) if float(apart.mean()) <= _LEFT * float(before.mean()) else None
 
 
 def _late(shift: int) -> str:
@@ -346,7 +352,7 @@ def _late(shift: int) -> str:
     return f"{count} {'late' if shift > 0 else 'early'}"
 
 
-def cause(words: str, before: Tensor, after: Tensor, limit: Tensor) -> Cause:
+def as_cause(words: str, before: Tensor, after: Tensor, limit: Tensor) -> Cause:
     """Return a cause with what it leaves of the distances ``before``."""
     is_within = after <= limit
     return Cause(words, len(after), int(is_within.sum()), float(after[is_within].max()), float(before.mean()))
@@ -391,7 +397,7 @@ def _fitted(scored: ScoredTokens) -> Iterator[Named]:
         ("with temperature {:.4g}", readings.with_temperature, _geometric(0.05, 20.0, 41)),
         ("with logits capped by tanh at {:.4g}", readings.with_softcap, _geometric(2.0, 200.0, 31)),
     ]
-    if bool((scored.seen >= 0).any()):
+    if bool((scored.earlier >= 0).any()):
         kinds.append(("with repetition penalty {:.4g}", readings.with_repetition_penalty, _geometric(0.5, 4.0, 31)))
     if bool((scored.times > 0).any()):
         steps = [step / 8 for step in range(-16, 17)]
@@ -434,17 +440,17 @@ def _geometric(low: float, high: float, count: int) -> Sequence[float]:
 
 def _columns(scored: ScoredTokens, limit: Tensor) -> Iterator[Named]:
     """Yield readings over another number of columns: vocabularies are padded, as to a multiple of 64."""
-    chosen = readings.as_logit(scored)
+    logit = readings.as_logit(scored)
     whole = torch.logsumexp(scored.logits, dim=1)
     low, high = readings.first_columns(
-        torch.logcumsumexp(scored.logits, dim=1), chosen - scored.noted, scored.tokens, limit
+        torch.logcumsumexp(scored.logits, dim=1), logit - scored.noted, scored.tokens, limit
     )
     common = readings.common_range(low, high)
     if common is not None and common[0] < scored.logits.shape[1]:
         several = readings.range_in_words(*common)
         words = f"with the first {common[0]:g}{several} of the vocabulary's {scored.logits.shape[1]} columns"
         yield words, partial(readings.of_columns, columns=int(common[0]))
-    more = float((torch.expm1(chosen - scored.noted - whole).clamp(min=0).log() + whole).exp().median())
+    more = float((torch.expm1(logit - scored.noted - whole).clamp(min=0).log() + whole).exp().median())
     if 1 <= round(more) < scored.logits.shape[1]:
         words = f"with {round(more)} more columns of logit 0, as a padded vocabulary has"
         yield words, partial(readings.with_more_columns, columns=round(more))
@@ -466,25 +472,25 @@ def _biases(scored: ScoredTokens, limit: Tensor) -> Iterator[Named]:
     probabilities = torch.softmax(scored.logits, dim=1)
     lacking = torch.expm1((readings.plain(scored) - scored.noted).clamp(-_FAR, _FAR))
     others = probabilities.scatter(1, scored.tokens[:, None], 0.0)
-    chosen: list[int] = []
+    tokens: list[int] = []
     for _ in range(min(_BIASES, len(scored) // LEAST_TOKENS)):
-        rows = ~torch.isin(scored.tokens, torch.tensor(chosen, dtype=torch.int64))
+        rows = ~torch.isin(scored.tokens, torch.tensor(tokens, dtype=torch.int64))
         left, columns = lacking[rows], others[rows]
-        if chosen:
-            factors = torch.linalg.lstsq(columns[:, chosen], left[:, None]).solution
-            left = left - (columns[:, chosen] @ factors)[:, 0]
+        if tokens:
+            factors = torch.linalg.lstsq(columns[:, tokens], left[:, None]).solution
+            left = left - (columns[:, tokens] @ factors)[:, 0]
         squares = (left**2).sum() - torch.zeros(others.shape[1], dtype=left.dtype).index_add(
             0, scored.tokens[rows], left**2
         )
         explained = (left @ columns) ** 2 / ((columns**2).sum(dim=0) * squares)
-        explained[chosen] = -1.0
-        chosen.append(int(explained.nan_to_num(nan=-1.0).argmax()))
-        rows = ~torch.isin(scored.tokens, torch.tensor(chosen))
-        if int(rows.sum()) < len(chosen):
+        explained[tokens] = -1.0
+        tokens.append(int(explained.nan_to_num(nan=-1.0).argmax()))
+        rows = ~torch.isin(scored.tokens, torch.tensor(tokens))
+        if int(rows.sum()) < len(tokens):
             return
-        factors = torch.linalg.lstsq(others[rows][:, chosen], lacking[rows][:, None]).solution[:, 0]
+        factors = torch.linalg.lstsq(others[rows][:, tokens], lacking[rows][:, None]).solution[:, 0]
         numbers = torch.log1p(factors.clamp(min=-1 + 1e-9)).tolist()
-        biases = dict(zip(chosen, numbers, strict=True))
+        biases = dict(zip(tokens, numbers, strict=True))
         words = " and ".join(
             f"{bias:.4g} of token {token}" if bias > -10 else f"below -10 of token {token}"
             for token, bias in biases.items()

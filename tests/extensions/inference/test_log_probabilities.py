@@ -67,6 +67,20 @@ def test_losses_are_recognised_and_named_by_the_failing_item(found, tmp_path, he
     result.stdout.fnmatch_lines([line])
 
 
+def test_processed_values_against_raw_ones_are_said_to_be_that(compare, tmp_path, healthy):
+    processed = serve(make_engine(make_trainer()), tmp_path / "processed", temperature=2.0)
+    line = "the log probabilities that the target noted are those of its own logits as with temperature 2 (*; those "
+    line += "of the golden run are of its logits as they are: processed against raw"
+    compare(processed, healthy, "--msprobe-match", "inference").stdout.fnmatch_lines([line])
+
+
+def test_runs_that_noted_values_with_one_cause_agree(compare, tmp_path):
+    runs = [serve(make_engine(make_trainer()), tmp_path / name, temperature=2.0) for name in ("a", "b")]
+    result = compare(*runs, "--msprobe-match", "inference")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["both runs noted log probabilities of processed logits, with temperature 2"])
+
+
 def test_values_that_nothing_explains_are_said_not_to_be_those_of_the_logits(found, tmp_path, healthy):
     numbers = iter([-0.3, -2.9, -1.1, -0.6, -3.3, -0.2, -1.7])
     copy = noted(

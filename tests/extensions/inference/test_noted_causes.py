@@ -182,10 +182,10 @@ def test_a_change_of_the_logits_is_named(process, words):
 def test_other_values_of_a_row_are_named():
     scored = draw(1)
     logs = scored.logits.log_softmax(dim=1)
-    of_seven = ScoredTokens(scored.logits, scored.tokens, logs[:, 7], scored.seen, scored.times)
-    greedy = ScoredTokens(scored.logits, scored.tokens, logs.max(dim=1).values, scored.seen, scored.times)
+    of_seven = ScoredTokens(scored.logits, scored.tokens, logs[:, 7], scored.earlier, scored.times)
+    greedy = ScoredTokens(scored.logits, scored.tokens, logs.max(dim=1).values, scored.earlier, scored.times)
     raw = ScoredTokens(
-        scored.logits, scored.tokens, scored.logits[range(TOKENS), scored.tokens], scored.seen, scored.times
+        scored.logits, scored.tokens, scored.logits[range(TOKENS), scored.tokens], scored.earlier, scored.times
     )
     assert found(of_seven).words == "read for token 7 at each position"
     assert found(greedy).words == "read for the most probable token of each position"
@@ -227,7 +227,7 @@ def test_noise_has_no_cause(seed, noise):
 
 def test_too_few_tokens_have_no_cause():
     scored = draw(2, lambda logits, _: logits / 2)
-    three = ScoredTokens(scored.logits[:3], scored.tokens[:3], scored.noted[:3], scored.seen[:3], scored.times[:3])
+    three = ScoredTokens(scored.logits[:3], scored.tokens[:3], scored.noted[:3], scored.earlier[:3], scored.times[:3])
     assert recognized(three, torch.full((3,), LIMIT).double()) is None
 
 
