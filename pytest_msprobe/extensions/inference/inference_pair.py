@@ -5,76 +5,40 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue
 from pytest_msprobe.extensions.inference.log_probabilities import (
     LogProbabilities,
     advice,
-    by_logits,
     coarser_in_words,
     log_probabilities,
+    measured_kl,
+    measured_weights,
     reason,
 )
+from pytest_msprobe.extensions.inference.noted_causes import Finding, found_causes
 from pytest_msprobe.extensions.inference.passes import read_passes
 from pytest_msprobe.extensions.inference.recorded_weights import (
-    UNIT_ROUNDOFF,
     RecordedWeights,
     WeightError,
     compare_weights,
 )
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
-from pytest_msprobe.extensions.inference.token_pairs import TokenPairs, token_pairs
+from pytest_msprobe.extensions.inference.token_pairs import SIDES, SideName, TokenPairs, token_pairs
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcome, Row
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.model_names.model_names import ModelNames
     from pytest_msprobe.modes.compare.judging.shape_changes import MicroBatches
-
-SideName = Literal["target", "golden run"]
-#: How both runs are called, in the order of their columns.
-SIDES: tuple[SideName, SideName] = ("target", "golden run")
-
-# Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary: by 3e-5
-# over 151 936 tokens in float32.
-_ROUNDINGS = 8.0
-_SUMMED = 1e-3
-# A choice: more than one in so many is no chance. What changes them, as a temperature or a shift, changes most.
-_OTHER_TOKENS = 10
-
-
-def contradicted(side: SideName, run: RunValues, pairs: TokenPairs) -> Iterator[str]:
-    """Yield a line where noted log probabilities are not those of the run's own logits.
-
-    Raises UnalignedError, DumpError where the logits cannot be read.
-    """
-    noted = pairs.logprobs[:, SIDES.index(side)]
-    if np.isnan(noted).all():
-        return
-    own = by_logits(run, pairs.target if side == "target" else pairs.golden, pairs)
-    comparable = ~np.isnan(noted) & ~np.isnan(own)
-    distance = np.abs(noted[comparable] - own[comparable])
-    limit = _SUMMED + _ROUNDINGS * UNIT_ROUNDOFF[run.dtype(LOGITS) or "float32"] * np.maximum(
-        np.abs(own[comparable]), 1
-    )
-    # NaN, as of two infinities, is no difference.
-    others = int((distance > limit).sum())
-    if others * _OTHER_TOKENS > len(distance):
-        yield (
-            f"the log probabilities that the {side} noted are not those of its own logits ({others} of "
-            f"{counted(len(distance), 'token')}, median difference {np.nanmedian(distance):.2e}): a temperature, "
-            "top-p, a scale behind the head, or a shift by one token"
-        )
 
 
 def unused(pairs: TokenPairs, compared: LogProbabilities | None) -> Iterator[str]:
@@ -104,6 +68,8 @@ def layout_notes(side: SideName, run: RunValues) -> Iterator[str]:
 
 #: The item of the log probabilities.
 LOG_PROBABILITIES = "log_probabilities"
+#: Those of what they mean for a training: how far the distributions are apart, and the weights of importance sampling.
+KL, WEIGHTS = f"{LOG_PROBABILITIES}.kl", f"{LOG_PROBABILITIES}.weights"
 #: The item that fails where many tokens have no partner.
 TOKENS = "tokens"
 # A choice: more than one in so many.
@@ -208,7 +174,7 @@ class InferencePair:
         names = [*self.values, *(name for name in self.weight_names if name not in self.values)]
         has_logs = self.target.has(LOGITS) and self.golden.has(LOGITS)
         has_logs = has_logs or not np.isnan(self.pairs.logprobs).all()
-        names += [LOG_PROBABILITIES] if has_logs else []
+        names += [LOG_PROBABILITIES, KL, WEIGHTS] if has_logs else []
         names += [TOKENS] if self.lost_tokens else []
         return {name: order for order, name in enumerate(names)}
 
@@ -230,8 +196,8 @@ class InferencePair:
 
     def compare(self, name: str) -> ComparedCall:
         """Compare what an item names. Raises DumpError where a file is unusable."""
-        if name == LOG_PROBABILITIES:
-            return self._log_probabilities()
+        if name in (LOG_PROBABILITIES, KL, WEIGHTS):
+            return self._log_probabilities(name)
         if name == TOKENS:
             side = Value(TOKENS, "int", text=str(len(self.pairs)))
             row = Row(
@@ -274,12 +240,19 @@ class InferencePair:
         lines: list[str] = []
         for side, run in zip(SIDES, (self.target, self.golden), strict=True):
             lines += layout_notes(side, run)
-            # Logits that cannot be read are said with the log probabilities.
-            with suppress(UnalignedError, DumpError):
-                lines += contradicted(side, run, self.pairs)
         return [*lines, *unused(self.pairs, self.log_probabilities)]
 
-    def _log_probabilities(self) -> ComparedCall:
+    @cached_property
+    def findings(self) -> Sequence[Finding]:
+        """The log probabilities of each run that are not those of logits, with their causes."""
+        return found_causes(self.target, self.golden, self.pairs)
+
+    @property
+    def finding_lines(self) -> Sequence[str]:
+        """The causes of log probabilities that differ, as lines."""
+        return [finding.line for finding in self.findings if finding.line]
+
+    def _log_probabilities(self, name: str) -> ComparedCall:
         compared, error = self._log_probabilities_or_error
         if isinstance(error, DumpError):
             raise error
@@ -287,7 +260,17 @@ class InferencePair:
             problem = "no token has a log probability in both runs: " + (
                 str(error) if error else "its next token is unknown, or a run has neither logits nor noted ones of it"
             )
-            return self._call(LOG_PROBABILITIES, "skip", [], problem=problem)
+            return self._call(name, "skip", [], problem=problem)
+        if name == LOG_PROBABILITIES:
+            return self._clipped(compared)
+        measured = measured_kl(compared, self.clip) if name == KL else measured_weights(compared, self.clip, self.pairs)
+        outcome: Outcome = "pass" if measured.is_within else "fail"
+        message = () if measured.is_within else (measured.text,)
+        row = self._row_of_tokens(name, compared, outcome, measured.metrics, message)
+        cause = "" if measured.is_within else "inherited"
+        return self._call(name, outcome, [row], cause=cause, problem=measured.text)
+
+    def _clipped(self, compared: LogProbabilities) -> ComparedCall:
         clipped = compared.clipped(self.clip)
         count = int(clipped.sum())
         outcome: Outcome = "pass" if not count else "fail" if count * _CLIPPED_TOKENS > len(clipped) else "warn"
@@ -295,21 +278,28 @@ class InferencePair:
         at = self.pairs.label(int(compared.pairs[worst]), compared.ahead)
         text = (
             f"{count} of {len(clipped)} tokens clipped at {self.clip:g}; "
-            f"KL by k1 {compared.k1:.3e}, by k3 {compared.k3:.3e}; "
             f"worst {compared.target[worst]:.4f} against {compared.golden[worst]:.4f} at {at}"
             + (f"; {compared.source}" if compared.ahead == 0 else "")
         )
-        metrics = {"k1": compared.k1, "k3": compared.k3, "clipped_share": count / len(clipped)}
-        metrics[SCALED_ERROR] = float(abs(compared.log_ratio[worst]))
-        sides = [
-            Value(LOG_PROBABILITIES, "numpy.ndarray", "float64", logprobs.shape)
-            for logprobs in (compared.target, compared.golden)
-        ]
-        row = Row(
-            group="output", place="log_probabilities", target=sides[0], golden=sides[1], outcome=outcome,
-            metrics=metrics, messages=(text,) if count else (), worst=self._token(int(compared.pairs[worst])),
-        )  # fmt: skip
+        metrics = {"clipped_share": count / len(clipped), SCALED_ERROR: float(abs(compared.log_ratio[worst]))}
+        message = (text,) if count else ()
+        row = self._row_of_tokens(LOG_PROBABILITIES, compared, outcome, metrics, message)
         return self._call(LOG_PROBABILITIES, outcome, [row], cause="inherited" if count else "", problem=text)
+
+    def _row_of_tokens(
+        self,
+        name: str,
+        compared: LogProbabilities,
+        outcome: Outcome,
+        metrics: Mapping[str, float],
+        messages: tuple[str, ...],
+    ) -> Row:
+        sides = [Value(name, "numpy.ndarray", "float64", values.shape) for values in (compared.target, compared.golden)]
+        worst = self._token(int(compared.pairs[int(compared.worst(1)[0])]))
+        return Row(
+            group="output", place=name, target=sides[0], golden=sides[1], outcome=outcome, metrics=dict(metrics),
+            messages=messages, worst=worst,
+        )  # fmt: skip
 
     def _token(self, pair: int) -> tuple[int, int]:
         """Return the number of a token's request, and its position."""
@@ -393,7 +383,8 @@ class InferencePair:
 
     def advice(self, name: str) -> str:
         """Return what to check of a value that was judged."""
-        if name == LOG_PROBABILITIES:
-            noted = self.log_probabilities is not None and self.log_probabilities.ahead == 0
-            return "check how they were noted: temperature, top-p, and of which token each is" if noted else ""
+        if name in (LOG_PROBABILITIES, KL, WEIGHTS):
+            noted = not np.isnan(self.pairs.logprobs).all()
+            lines = "\n".join(self.finding_lines)
+            return lines or ("check how they were noted, and of which token each is" if noted else "")
         return advice(self._judge.judge(self.orders[name])) if name in self.values else ""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from msprobe_hooks.messages import counted, listed
-from pytest_msprobe.extensions.inference.inference_pair import LOG_PROBABILITIES
+from pytest_msprobe.extensions.inference.inference_pair import KL, LOG_PROBABILITIES, WEIGHTS
 from pytest_msprobe.extensions.inference.options import InferenceOptions
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.run.options import Options
 
+_OF_TOKENS = (LOG_PROBABILITIES, KL, WEIGHTS)
 # So many of the tokens whose log probabilities differ most are listed.
 _WORST = 20
 
@@ -78,8 +82,8 @@ class InferenceJson:
                 "golden_only": pairs.golden_only,
             },
             "log_probabilities": self._log_probabilities(calls),
-            "notes": list(self._pair.evidence_notes),
-            "values": [self._value(call) for call in calls if call.record != LOG_PROBABILITIES],
+            "notes": [*self._pair.finding_lines, *self._pair.evidence_notes],
+            "values": [self._value(call) for call in calls if call.record not in _OF_TOKENS],
         }
 
     def _value(self, call: ComparedCall) -> dict[str, Any]:
@@ -98,13 +102,28 @@ class InferenceJson:
         if call is None or compared is None:
             return None
         pairs = self._pair.pairs
-        divergence = float(compared.divergence.mean()) if len(compared.divergence) else None
+        metrics = [one.rows[0].metrics for one in calls if one.record in _OF_TOKENS and one.rows]
+        requests = compared.by_request(pairs)
+        requests.sort(key=lambda one: -abs(one[1].sum()))
         return {
-            **call.rows[0].metrics,
+            **reduce(or_, metrics, {"divergence": None}),
             "clip": self._pair.clip,
             "tokens": len(compared.pairs),
             "source": compared.source,
-            "divergence": divergence,
+            "causes": [
+                {"side": finding.side, "basis": finding.basis, **asdict(finding.cause)}
+                for finding in self._pair.findings
+                if finding.cause is not None
+            ],
+            "requests": [
+                {
+                    "request": pairs.requests[request],
+                    "tokens": len(logs),
+                    "weight": float(np.exp(logs.sum())),
+                    "k3": float(np.mean(np.expm1(logs) - logs)),
+                }
+                for request, logs in requests[:_WORST]
+            ],
             "worst": [
                 {
                     **self._token(
@@ -186,7 +205,7 @@ class InferenceSummary:
             )
 
     def _first(self, calls: list[ComparedCall]) -> Iterator[str]:
-        values = [call for call in calls if call.record != LOG_PROBABILITIES]
+        values = [call for call in calls if call.record not in _OF_TOKENS]
         culprits = [(call, row) for call in values for row in call.rows if _differs_here(call, row)]
         wrong = [(call, row) for call, row in culprits if row.outcome == "fail" and call.outcome == "fail"]
         if not wrong:
@@ -215,14 +234,17 @@ class InferenceSummary:
         call = next((candidate for candidate in calls if candidate.record == LOG_PROBABILITIES), None)
         if call is not None and call.outcome != "skip":
             yield f"log probabilities: {call.reason}"
+            yield from self._pair.finding_lines
+            yield from (f"    {one.reason}" for one in calls if one.record in (KL, WEIGHTS) and one.outcome != "skip")
             compared = self._pair.log_probabilities
             if compared is not None and call.outcome != "pass":
                 for place in compared.worst(_SHOWN):
                     at = self._pair.pairs.label(int(compared.pairs[place]), compared.ahead)
                     yield f"    {compared.target[place]:.4f} against {compared.golden[place]:.4f} at {at}"
-        elif call is None:
-            problem = self._pair.log_probabilities_problem
-            yield f"log probabilities not compared: {problem or 'a run has neither logits nor noted ones'}"
+        else:
+            problem = self._pair.log_probabilities_problem or "a run has neither logits nor noted ones"
+            yield from () if call is not None else [f"log probabilities not compared: {problem}"]
+            yield from self._pair.finding_lines
         yield from self._pair.evidence_notes
 
     def _left_out(self, calls: list[ComparedCall]) -> Iterator[str]:
@@ -340,9 +362,10 @@ def _tokens(pair: InferencePair, summary: InferenceSummary) -> dict[str, Any]:
     if compared is None:
         problem = pair.log_probabilities_problem or "a run has neither logits nor noted ones"
         plain["lines"].insert(0, f"no log probabilities of tokens: {problem}")
-        return plain | {"labels": [], "target": [], "golden": []}
+        return plain | {"labels": [], "target": [], "golden": [], "clip": pair.clip}
     return plain | {
         "labels": [pair.pairs.label(int(pair_number), compared.ahead) for pair_number in compared.pairs],
         "target": [page_number(float(logprob)) for logprob in compared.target],
         "golden": [page_number(float(logprob)) for logprob in compared.golden],
+        "clip": pair.clip,
     }

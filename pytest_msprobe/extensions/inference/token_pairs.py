@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
 import numpy as np
 
 from pytest_msprobe.extensions.inference.token_layout import Integers, Segment, TokenLayout
+
+SideName = Literal["target", "golden run"]
+#: How both runs are called, in the order of their columns.
+SIDES: Final[tuple[SideName, SideName]] = ("target", "golden run")
 
 
 @dataclass(slots=True)
@@ -75,6 +80,7 @@ class TokenPairs:
         requests: The names of the requests.
         request: The number of each one's request.
         position: The position of each in its request.
+        token: The token, -1 where that is unknown.
         next_token: The token after it in the golden run, -1 where that is unknown.
         length: How many tokens of its request the target's pass had: 1 where it was decoded.
         logprobs: The noted log probability of each token in target and golden run, NaN where none is; shape (pairs, 2).
@@ -87,6 +93,7 @@ class TokenPairs:
     requests: Sequence[str]
     request: Integers
     position: Integers
+    token: Integers
     next_token: Integers
     length: Integers
     logprobs: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -129,10 +136,11 @@ def token_pairs(target: Sequence[TokenLayout], golden: Sequence[TokenLayout]) ->
             follows = other.token_ids[b + 1] if other.has_ids and b + 1 < len(other.token_ids) else -1
             if follows < 0 and own.has_ids and a + 1 < len(own.token_ids):
                 follows = own.token_ids[a + 1]
+            token = own.token_ids[a] if own.has_ids else other.token_ids[b]
             length = len(own.segments[a][0])
-            rows.append((*own.places[a], *other.places[b], len(names) - 1, position, follows, length))
+            rows.append((*own.places[a], *other.places[b], len(names) - 1, position, token, follows, length))
             logprobs.append((_logprob(own, a), _logprob(other, b)))
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), 8)
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), 9)
     order = np.lexsort((table[:, 3], table[:, 1], table[:, 2], table[:, 0]))
     table = table[order]
     return TokenPairs(
@@ -143,6 +151,7 @@ def token_pairs(target: Sequence[TokenLayout], golden: Sequence[TokenLayout]) ->
         table[:, 5],
         table[:, 6],
         table[:, 7],
+        table[:, 8],
         np.array(logprobs, dtype=np.float64).reshape(len(rows), 2)[order],
         target_only=sum(len(sequence.places) for sequence in ours) - len(rows),
         golden_only=sum(len(sequence.places) for sequence in theirs) - len(rows),

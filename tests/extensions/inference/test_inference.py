@@ -263,7 +263,7 @@ def test_log_probabilities_that_one_run_noted_are_held_against_both_runs_logits(
     result.stdout.fnmatch_lines(
         [
             "log probabilities: * tokens clipped *; noted by the " + direction + ", from the logits of the *",
-            f"the log probabilities that the {direction} noted are not those of its own logits (5 of 5 tokens, *",
+            f"the log probabilities that the {direction} noted are those of its own logits as with temperature 2 (5 *",
         ]
     )
 

@@ -8,12 +8,22 @@ class Token {
   get target() { return asNumber(page.tokens.target[this.place]); }
   get golden() { return asNumber(page.tokens.golden[this.place]); }
   get value() { return this.target === this.golden ? 0 : Math.abs(this.target - this.golden); }
-  get outcome() { return "pass"; }
+  // The trainer's probability divided by the engine's: the weight of importance sampling.
+  get ratio() { return this.target === this.golden ? 1 : Math.exp(this.golden - this.target); }
+  get k3() { return this.target === this.golden ? 0 : Math.expm1(this.golden - this.target) - (this.golden - this.target); }
+  get clipped() { return !(this.ratio >= 1 - page.tokens.clip && this.ratio <= 1 + page.tokens.clip); }
+  get outcome() { return this.clipped ? "fail" : "pass"; }
 }
 
 // NaN on one side is farther apart than any number.
 function distanceOf(token) {
   return typeof token.value === "number" && !Number.isNaN(token.value) ? token.value : Number.MAX_VALUE;
+}
+
+// A weight is clipped above 1 + clip and below 1 - clip, at two distances.
+function tokenLimits() {
+  const clip = page.tokens.clip, words = `clipped: weight above 1 + ${clip}, or below 1 - ${clip}`;
+  return [[Math.log1p(clip), ""], [-Math.log1p(-clip), words]].map(([value, text]) => ({ value, text, outcome: "fail" }));
 }
 
 function drawTokens() {
@@ -29,9 +39,12 @@ function makeTokens(tokens) {
     { title: "Difference", width: 120, number: true, of: (token) => token.value },
     { title: "Target", width: 120, number: true, of: (token) => token.target },
     { title: "Golden", width: 120, number: true, of: (token) => token.golden },
+    { title: "Weight", width: 110, number: true, of: (token) => token.ratio },
+    { title: "KL (k3)", width: 110, number: true, of: (token) => token.k3 },
+    { title: "Clipped", width: 80, of: (token) => (token.clipped ? "yes" : "") },
   ], { open: (token) => tokenPlot.choose(token), label: "Tokens", name: "tokens" });
   tokenPlot = new LogPlot(byId("token-plot"), byId("token-tip"), {
-    titles: { x: "token, in the order of the requests", y: "|difference| of log probabilities" }, limits: [],
+    titles: { x: "token, in the order of the requests", y: "|difference| of log probabilities" }, limits: tokenLimits(),
     choose: (token) => { tokenTable.scrollTo(token); tokenTable.choose(token); },
   });
   byId("token-lines").replaceChildren(...page.tokens.lines.map((line) => element("li", line)));
