@@ -59,6 +59,7 @@ class Parameter:
         stored: Returns the digests that were written, of one that is a matrix or less; None where they are computed.
         pieces: The pieces that it was put together from.
         is_buffer: Whether it is a buffer of its model, of which others may have none.
+        replica: It as another rank has it, where that rank should hold the same and does not.
     """
 
     shape: tuple[int, ...]
@@ -70,6 +71,7 @@ class Parameter:
     stored: Callable[[], MatrixDigest] | None = None
     pieces: tuple[Piece, ...] = ()
     is_buffer: bool = False
+    replica: Replica | None = None
 
     def digest(self) -> MatrixDigest:
         """Return its digests, those of its values where none were written."""
@@ -79,6 +81,15 @@ class Parameter:
         matrix = tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor.flatten(1)
         rounded = rounded_digests(matrix)[0] if self.dtype in _WIDER else None
         return MatrixDigest(tensor_digests(matrix)[0], rounded)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A parameter as one of its ranks has it, in words which, and which rank the parameter itself is from."""
+
+    rank: str
+    other_rank: str
+    parameter: Parameter
 
 
 @dataclass(frozen=True, slots=True)

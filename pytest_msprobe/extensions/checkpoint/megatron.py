@@ -29,7 +29,7 @@ from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     parameter,
     tensors_in,
 )
-from pytest_msprobe.extensions.checkpoint.weight_differences import have_equal_bits
+from pytest_msprobe.extensions.checkpoint.value_differences import have_equal_bits
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 
 FILE = "model_optim_rng.pt"

@@ -19,6 +19,7 @@ from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     Checkpoint,
     Parameter,
     Placed,
+    Replica,
     Share,
     SharedParameter,
     joined,
@@ -35,6 +36,9 @@ _EXPERT = re.compile(r"(?<=\.experts\.)\{expert\}(?=\.)")
 
 _VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
 _KEY_VALUE = (".k_proj.", ".v_proj.")
+
+# So many ranks are named.
+_MOST_RANKS = 8
 
 # A rank, or a virtual stage and its rank.
 _Key = TypeVar("_Key", int, tuple[int, int])
@@ -147,17 +151,25 @@ def _assembled(group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
     if len(first.whole_shape) > 2 or any(len(other.matrices) != 1 for _, other in group):
         fault = f"{first.name} has {len(first.whole_shape)} axes, of which shards are not put together"
         return replace(first, matrices=tuple(replace(matrix, fault=fault) for matrix in first.matrices))
-    placed: dict[tuple[int, ...], Placed] = {}
+    shape = first.whole_shape
+    places: dict[tuple[int, ...], list[tuple[int, Parameter]]] = {}
     for share, shard in group:
-        if 0 in shard.shape:
-            continue
-        offset = (*(shard.offset or ()), 0, 0)[:2]
-        placed.setdefault(offset, Placed(shard.matrices[0], f"rank {share.rank}", *offset))
+        if 0 not in shard.shape:
+            offset = (*(shard.offset or ()), 0, 0)[:2]
+            places.setdefault(offset, []).append((share.rank, shard.matrices[0]))
+
+    def join(shards: Sequence[Parameter]) -> Parameter:
+        placed = [
+            Placed(shard, f"rank {held[0][0]}", *offset)
+            for shard, (offset, held) in zip(shards, places.items(), strict=True)
+        ]
+        return joined(first.name, placed, shape)
+
     try:
-        whole = joined(first.name, list(placed.values()), first.whole_shape)
+        whole = _of_replicas(list(places.values()), join)
     except CheckpointError as error:
         whole = replace(first.matrices[0], fault=str(error))
-    return replace(first, matrices=(whole,), shape=first.whole_shape)
+    return replace(first, matrices=(whole,), shape=shape)
 
 
 def _shared(name: str, parameter: Parameter, names: ModelNames) -> SharedParameter:
@@ -276,19 +288,22 @@ def _whole_of(name: str, parts: Sequence[_RankPart], shape: tuple[int, ...] | No
         raise CheckpointError(
             f"no rank holds share {missing} of {count} of {name}", remedy="write the weights of all ranks"
         )
-    fault = next((text for number in sorted(places) if (text := _difference(places[number]))), "")
-    whole = first.part if count == 1 else _joined(name, [places[number][0] for number in range(count)], axis or 0)
-    whole = _without_padding(name, whole, shape)
-    return replace(whole, fault=whole.fault or fault)
+    held = [places[number] for number in range(count)]
+
+    def join(shards: Sequence[Parameter]) -> Parameter:
+        whole = shards[0] if count == 1 else _joined(name, [parts[0].number for parts in held], shards, axis or 0)
+        return _without_padding(name, whole, shape)
+
+    return _of_replicas([[(part.rank, part.part) for part in parts] for parts in held], join)
 
 
-def _joined(name: str, parts: Sequence[_RankPart], axis: int) -> Parameter:
+def _joined(name: str, numbers: Sequence[int], shards: Sequence[Parameter], axis: int) -> Parameter:
     start, placed = 0, []
-    for part in parts:
-        words = f"tensor parallel rank {part.number}"
-        placed.append(Placed(part.part, words, *((start, 0) if axis == 0 else (0, start))))
-        start += part.part.shape[axis]
-    shape = list(parts[0].part.shape)
+    for number, shard in zip(numbers, shards, strict=True):
+        words = f"tensor parallel rank {number}"
+        placed.append(Placed(shard, words, *((start, 0) if axis == 0 else (0, start))))
+        start += shard.shape[axis]
+    shape = list(shards[0].shape)
     shape[axis] = start
     return joined(name, placed, tuple(shape))
 
@@ -310,16 +325,31 @@ def _same(name: str, size: int, sizes: ModelSizes) -> int:
     return size // heads if heads and size > heads and any(part in name for part in _KEY_VALUE) else 1
 
 
-def _difference(parts: Sequence[_RankPart]) -> str:
-    """Return in words that ranks which hold the same part hold different values of it."""
-    if len(parts) == 1:
-        return ""
-    first = parts[0].part.digest().own.rows
-    odd = [part.rank for part in parts[1:] if not np.array_equal(part.part.digest().own.rows, first)]
-    if not odd:
-        return ""
-    ranks = f"rank {odd[0]} holds" if len(odd) == 1 else f"ranks {', '.join(map(str, odd[:8]))} hold"
-    return f"{ranks} other values than rank {parts[0].rank}"
+def _of_replicas(
+    held: Sequence[Sequence[tuple[int, Parameter]]], join: Callable[[Sequence[Parameter]], Parameter]
+) -> Parameter:
+    """Return the whole of the shards at each place, each of which some ranks hold; the first is taken.
+
+    Where ranks of a place hold different values, the whole has this fault, and the whole of the other rank's.
+    """
+    firsts = [ranks[0][1] for ranks in held]
+    whole = join(firsts)
+    for place, [(rank, first), *others] in enumerate(held):
+        odd = [
+            (number, shard)
+            for number, shard in others
+            if not np.array_equal(shard.digest().own.rows, first.digest().own.rows)
+        ]
+        if odd and not whole.fault:
+            words = f"rank {odd[0][0]} holds" if len(odd) == 1 else f"ranks {_first_ranks(odd)} hold"
+            other = join([*firsts[:place], odd[0][1], *firsts[place + 1 :]])
+            replica = Replica(f"rank {odd[0][0]}", f"rank {rank}", other)
+            return replace(whole, fault=f"{words} other values than rank {rank}", replica=replica)
+    return whole
+
+
+def _first_ranks(odd: Sequence[tuple[int, Parameter]]) -> str:
+    return ", ".join(str(number) for number, _ in odd[:_MOST_RANKS])
 
 
 def _without_padding(name: str, whole: Parameter, shape: tuple[int, ...] | None) -> Parameter:
