@@ -14,6 +14,7 @@ from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import dtype_name
+from pytest_msprobe.extensions.checkpoint.quantised import quantised_difference
 from pytest_msprobe.extensions.checkpoint.value_differences import (
     Distance,
     can_be_measured,
@@ -80,8 +81,8 @@ class ParameterItem(JudgedItem):
             present = self._target or self._golden
             assert present is not None
             fault = f"; {present.fault}" if present.fault else ""
-            outcome: Outcome = "warn" if present.is_buffer else "fail"
-            reason = f"{'a buffer ' if present.is_buffer else ''}missing in the {lacking}{fault}"
+            outcome: Outcome = "warn" if present.optional else "fail"
+            reason = f"{present.optional} missing in the {lacking}{fault}".lstrip()
             return _failed(self.name, reason, Difference("missing", reason), outcome)
         try:
             return judge_parameter(self.name, self._target, self._golden, self._limit, self._earlier, self._others)
@@ -106,6 +107,8 @@ def judge_parameter(
         if side.fault:
             cause = f"{words}{side.fault}{_of_which_rank(side, golden, earlier)}"
             return _failed(name, cause, Difference("fault", cause))
+    if (target.quantised or golden.quantised) and target.shape == golden.shape:
+        return _judge_quantised(name, target, golden, earlier)
     if not (target.has_values and golden.has_values):
         return judge_digests(name, target, golden, limit, earlier, others)
     result = _judge_values(name, target, golden, limit)
@@ -117,6 +120,29 @@ def judge_parameter(
         return result
     verdict = replace(result.verdict, reason=f"{result.verdict.reason}; {finding.words}")
     return replace(result, verdict=verdict).with_extra(EXTRA, {**result.extras[EXTRA], **_as_extra(finding)})
+
+
+def _judge_quantised(
+    name: str, target: Parameter, golden: Parameter, earlier: Callable[[], Iterable[Earlier]]
+) -> DirectionResult:
+    """Return the verdict by half a quantum, where a side is quantised. Raises CheckpointError."""
+    if not (target.has_values and golden.has_values):
+        what = target.quantised or golden.quantised
+        words = f'not compared: {what} has no digests of values; write_weights(..., what="tensors") on both sides'
+        return _failed(name, words, Difference("not_compared", words))
+    finding = quantised_difference(target, golden, earlier())
+    apart = distance(target.load(), golden.load())
+    numbers: dict[str, Any] = {
+        "l2": apart.l2,
+        "cos": apart.cosine,
+        "numel": math.prod(target.shape),
+        "shape": list(target.shape),
+    }
+    is_fine = finding.kind in ("equal", "quantised")
+    verdict = Verdict("warn" if is_fine else "fail", STANDARD, finding.words, margin=0.0 if is_fine else math.inf)
+    verdict = replace(verdict, metrics={"relative_l2": apart.relative, "max_abs_err": apart.max_abs})
+    result = DirectionResult(name, verdict).with_extra(EXTRA, {**numbers, **_as_extra(finding)})
+    return result if is_fine else _with_cause(result, finding)
 
 
 def _failed(name: str, reason: str, finding: Difference, outcome: Outcome = "fail") -> DirectionResult:

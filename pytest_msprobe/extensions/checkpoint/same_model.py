@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -26,12 +25,17 @@ from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     rows_of,
     transposed,
 )
+from pytest_msprobe.extensions.checkpoint.megatron import Numbering, in_transformers_place
+from pytest_msprobe.extensions.checkpoint.quantised import dequantised, with_allowed
 from pytest_msprobe.extensions.checkpoint.weight_differences import Earlier
 from pytest_msprobe.extensions.checkpoint.weights_folder import INDEX, main_file, read_checkpoint
 from pytest_msprobe.extensions.model_names.fused_parts import Canonical, ModelSizes, UnknownSizesError, part_rows
 from pytest_msprobe.extensions.model_names.model_names import ModelNames
 
 _HEAD, _EMBEDDING = "lm_head.weight", "embed_tokens.weight"
+# What marks a layer of multi-token prediction, and its copies of what the model has.
+_PREDICTION = "eh_proj.weight"
+_SHARED_BY_PREDICTION = {"embed_tokens.weight": _EMBEDDING, "shared_head.head.weight": _HEAD}
 _EXPERT = re.compile(r"(?<=\.experts\.)\{expert\}(?=\.)")
 
 _VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
@@ -39,12 +43,6 @@ _KEY_VALUE = (".k_proj.", ".v_proj.")
 
 # So many ranks are named.
 _MOST_RANKS = 8
-
-# A rank, or a virtual stage and its rank.
-_Key = TypeVar("_Key", int, tuple[int, int])
-
-_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
-_EXPERT_NUMBER = re.compile(r"(?<=\.experts\.)\d+(?=\.)")
 
 
 def paired(
@@ -55,20 +53,43 @@ def paired(
     Names that both sides have stay as they are; any other becomes that of transformers, and what is fused becomes its
     parts. Where ranks were written by themselves, all do, and are put together.
     """
-    common: set[str] = set()
     if not target.shares and not golden.shares:
         common = set(target.parameters) & set(golden.parameters)
         if len(common) == len(target.parameters) == len(golden.parameters):
             return {name: (target.parameters[name], golden.parameters[name]) for name in target.parameters}
+    target, golden = in_transformers_place(target), in_transformers_place(golden)
+    (target, ours_allowed), (golden, theirs_allowed) = (
+        dequantised(target, golden, names),
+        dequantised(golden, target, names),
+    )
+    common = set(target.parameters) & set(golden.parameters)
     sizes = golden.sizes.completed(target.sizes)
     shapes: dict[str, tuple[int, ...]] = {}
     for side in (target, golden):
         shapes |= _known_shapes(side, names)
-    ours, theirs = (_unified(side, names, sizes, shapes, common) for side in (target, golden))
+    ours, theirs = (
+        with_allowed(_unified(side, names, sizes, shapes, common), _unified(allowed, names, sizes, shapes, common))
+        for side, allowed in ((target, ours_allowed), (golden, theirs_allowed))
+    )
     for one, other in ((ours, theirs), (theirs, ours)):
         if _HEAD in other and _HEAD not in one and _EMBEDDING in one:
             one[_HEAD] = replace(one[_EMBEDDING], note=f"it has no {_HEAD}: {_EMBEDDING} is compared")
+        _complete_prediction(one, other)
     return {name: (ours.get(name), theirs.get(name)) for name in dict.fromkeys((*ours, *theirs))}
+
+
+def _complete_prediction(side: dict[str, Parameter], other: dict[str, Parameter]) -> None:
+    """Give a side what layers of multi-token prediction share with the model, and let it lack such layers."""
+    layers = {name.removesuffix(_PREDICTION) for name in other if name.endswith(_PREDICTION)}
+    for layer in layers:
+        names = [name for name in other if name.startswith(layer)]
+        if not any(name.startswith(layer) for name in side):
+            other.update({name: replace(other[name], optional="a weight of multi-token prediction") for name in names})
+            continue
+        for own, shared in _SHARED_BY_PREDICTION.items():
+            name = f"{layer}{own}"
+            if name in other and name not in side and shared in side:
+                side[name] = replace(side[shared], note=f"it has no {name}: {shared} is compared")
 
 
 def _known_shapes(side: Checkpoint, names: ModelNames) -> dict[str, tuple[int, ...]]:
@@ -97,7 +118,7 @@ def _unified(
     unified = {name: parameter for name, parameter in side.parameters.items() if name in common}
     rest = tuple(_shared(name, own, names) for name, own in side.parameters.items() if name not in common)
     shares = side.shares or (Share(0, {}, rest),)
-    numbering = _Numbering(shares, names)
+    numbering = Numbering(shares, names)
     parts: defaultdict[str, list[_RankPart]] = defaultdict(list)
     broken: dict[str, Parameter] = {}
     for share, shared in _placed(shares):
@@ -148,6 +169,8 @@ def _placed(shares: Iterable[Share]) -> Iterator[tuple[Share, SharedParameter]]:
 def _assembled(group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
     first = group[0][1]
     assert first.whole_shape is not None
+    if is_stack(first.whole_shape) and all(shard.shape[1:] == first.whole_shape[1:] for _, shard in group):
+        return _stacked(first, group)
     if len(first.whole_shape) > 2 or any(len(other.matrices) != 1 for _, other in group):
         fault = f"{first.name} has {len(first.whole_shape)} axes, of which shards are not put together"
         return replace(first, matrices=tuple(replace(matrix, fault=fault) for matrix in first.matrices))
@@ -172,6 +195,21 @@ def _assembled(group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
     return replace(first, matrices=(whole,), shape=shape)
 
 
+def _stacked(first: SharedParameter, group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
+    """Return a stack of matrices, such as experts, of which each rank holds some."""
+    held: defaultdict[int, list[tuple[int, Parameter]]] = defaultdict(list)
+    for share, shard in group:
+        start = (shard.offset or (0,))[0]
+        for number, matrix in enumerate(shard.matrices, start):
+            held[number].append((share.rank, matrix))
+    count = (first.whole_shape or (0,))[0]
+    matrices = [_of_replicas([held[number]], lambda shards: shards[0]) for number in range(count) if held.get(number)]
+    if len(matrices) != count:
+        fault = f"shards of {first.name} hold {len(matrices)} of {count} matrices; write the weights of all ranks"
+        matrices = [replace(first.matrices[0], fault=fault)] * count
+    return replace(first, matrices=tuple(matrices), shape=first.whole_shape or first.shape)
+
+
 def _shared(name: str, parameter: Parameter, names: ModelNames) -> SharedParameter:
     """Return a parameter of an ordinary checkpoint as what its only rank holds."""
     if not is_stack(parameter.shape):
@@ -193,7 +231,7 @@ def _parts(
     canonical: Canonical,
     share: Share,
     shared: SharedParameter,
-    numbering: _Numbering,
+    numbering: Numbering,
     sizes: ModelSizes,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Iterator[tuple[str, Parameter]]:
@@ -204,6 +242,10 @@ def _parts(
             yield name if len(shared.matrices) == 1 else f"{name}[{number}]", matrix
         return
     counts = {part.name: rows for part in canonical.parts if (rows := _rows(part.name, shapes)) is not None}
+    if canonical.arrangement == "experts" and len(shared.shape) != 3:
+        raise UnknownSizesError(
+            f"{shared.name} holds all experts in one matrix; pass write_weights the module, which knows how many"
+        )
     first = numbering.first_expert(share, len(shared.matrices)) if canonical.arrangement == "experts" else 0
     for number, matrix in enumerate(shared.matrices):
         if canonical.arrangement == "experts":
@@ -361,52 +403,3 @@ def _without_padding(name: str, whole: Parameter, shape: tuple[int, ...] | None)
         return whole
     cut = rows_of(whole, [slice(0, shape[0])])
     return replace(cut, note=f"{padding} rows of padding are not compared")
-
-
-class _Numbering:
-    """Continuation of the numbers of layers from stage to stage and of those of experts from rank to rank.
-
-    Megatron begins both anew at 0 on each rank; vLLM, SGLang and FSDP number through. Which of the two it is shows
-    where the numbers of two stages, or of two expert parallel ranks, overlap.
-    """
-
-    def __init__(self, shares: Iterable[Share], names: ModelNames) -> None:
-        layers: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
-        experts: defaultdict[int, set[int]] = defaultdict(set)
-        for share in shares:
-            stage, rank = share.layout.get("pp", (0, 1))[0], share.layout.get("ep", (0, 1))[0]
-            for shared in share.parameters:
-                canonical = names.canonical(shared.name)
-                layers[shared.chunk, stage].update(() if canonical.layer is None else (canonical.layer,))
-                experts[rank].update(() if canonical.expert is None else (canonical.expert,))
-        self._layers = _offsets(layers)
-        self._experts = _offsets(experts)
-
-    def numbered(self, name: str, canonical: Canonical, share: Share, chunk: int) -> str:
-        """Return a canonical name, or one of a part of it, with the numbers of the whole model."""
-        if canonical.layer is not None:
-            first = self._layers.get((chunk, share.layout.get("pp", (0, 1))[0]), 0)
-            layer = canonical.layer + (first if share.first_layer is None else share.first_layer)
-            name = _LAYER.sub(str(layer), name, count=1)
-        if canonical.expert is not None:
-            first = self._experts.get(share.layout.get("ep", (0, 1))[0], 0)
-            expert = canonical.expert + (first if share.first_expert is None else share.first_expert)
-            name = _EXPERT_NUMBER.sub(str(expert), name, count=1)
-        return name
-
-    def first_expert(self, share: Share, count: int) -> int:
-        """Return the number of the first of the ``count`` experts that a rank holds as one stack."""
-        return share.layout.get("ep", (0, 1))[0] * count if share.first_expert is None else share.first_expert
-
-
-def _offsets(numbers: Mapping[_Key, set[int]]) -> dict[_Key, int]:
-    """Return by what each rank's numbers are to grow: nothing where no two ranks have the same."""
-    total = sum(map(len, numbers.values()))
-    if len(set().union(*numbers.values())) == total:
-        return {}
-    offsets: dict[_Key, int] = {}
-    following = 0
-    for key in sorted(numbers):
-        offsets[key] = following
-        following += max(numbers[key], default=-1) + 1
-    return offsets

@@ -99,12 +99,12 @@ def _of_values(
     earlier: Iterable[Earlier],
 ) -> Difference:
     own, other = pair
-    rows = _runs(differing)
+    rows = runs_of(differing)
     columns: tuple[tuple[int, int], ...] = ()
     across = None
     if own.columns is not None and other.columns is not None:
         across = own.columns != other.columns
-        columns = _runs(across)
+        columns = runs_of(across)
     stale, is_whole = _earlier(target, own, differing, across, earlier)
     if is_whole:
         return Difference("earlier", f"not synchronised{stale}", rows, columns)
@@ -114,15 +114,15 @@ def _of_values(
     count_of_columns = sum(stop - start for start, stop in columns)
     if not stale and np.array_equal(np.sort(own.rows), np.sort(other.rows)):
         words = f"{unit} are golden's in another order"
-        words += f" ({count} of {height}: {_in_words(rows)})" if count < height else ""
+        words += f" ({count} of {height}: {in_words(rows)})" if count < height else ""
         return Difference("reordered", words, rows, columns, "rows are golden's in another order")
     if count < height:
         where = _where(target.pieces, rows, None) or _where(golden.pieces, rows, None)
-        words = f"{count} of {height} {unit} differ ({_in_words(rows)}){where}{stale}"
+        words = f"{count} of {height} {unit} differ ({in_words(rows)}){where}{stale}"
         return Difference("earlier" if stale else "partly", words, rows, columns, f"some {unit} differ{where}{stale}")
     if 0 < count_of_columns < width:
         where = _where(target.pieces, None, columns) or _where(golden.pieces, None, columns)
-        words = f"{count_of_columns} of {width} columns differ ({_in_words(columns)}){where}{stale}"
+        words = f"{count_of_columns} of {width} columns differ ({in_words(columns)}){where}{stale}"
         return Difference("earlier" if stale else "partly", words, rows, columns, f"some columns differ{where}{stale}")
     if stale:
         return Difference("earlier", f"all {height} {unit} differ{stale}", rows, columns, f"all {unit} differ{stale}")
@@ -183,13 +183,14 @@ def _is_transposed(own: Digest, other: Digest) -> bool:
     return True in fitting and False not in fitting
 
 
-def _runs(flags: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+def runs_of(flags: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
     """Return the runs of true ones, each as its first and the one after its last."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
     return tuple((int(start), int(stop)) for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
-def _in_words(runs: Sequence[tuple[int, int]]) -> str:
+def in_words(runs: Sequence[tuple[int, int]]) -> str:
+    """Return the first runs in words, and how many more there are."""
     shown = [str(start) if stop == start + 1 else f"{start}-{stop - 1}" for start, stop in runs[:_MOST_RUNS]]
     more = f" and {len(runs) - _MOST_RUNS} more" if len(runs) > _MOST_RUNS else ""
     return ", ".join(shown) + more

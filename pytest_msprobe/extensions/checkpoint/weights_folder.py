@@ -129,7 +129,7 @@ def _shared(folder: Path, written: WrittenParameter, numbers: Numbers) -> Shared
             partial(_load, folder, written, number),
             has_values=bool(written.file),
             stored=partial(_digest, *pair),
-            is_buffer=written.is_buffer,
+            optional="a buffer" if written.is_buffer else "",
         )
         for number, pair in enumerate(zip(own, rounded, strict=True))
     )

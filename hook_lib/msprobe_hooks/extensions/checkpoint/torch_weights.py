@@ -166,11 +166,23 @@ def _of_module(module: nn.Module, chunk: int) -> Iterator[TorchWeight]:
             flat.update(map(id, (handle.flat_param, *views)))
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if id(parameter) not in flat:
-            yield TorchWeight(name, parameter, chunk, is_buffer=False)
+            yield TorchWeight(name, _by_expert(module, name, parameter), chunk, is_buffer=False)
     for prefix, owner in module.named_modules():
         for name, buffer in owner.named_buffers(recurse=False):
             if name not in owner._non_persistent_buffers_set:
                 yield TorchWeight(f"{prefix}.{name}".lstrip("."), buffer, chunk, is_buffer=True)
+
+
+def _by_expert(module: nn.Module, name: str, parameter: Tensor) -> Tensor:
+    """Return a matrix of all of Megatron's grouped experts [out, in] of each (megatron.core, GroupedMLP.forward)."""
+    owner, _, last = name.rpartition(".")
+    if last not in ("weight1", "weight2") or parameter.dim() != 2:
+        return parameter
+    count = getattr(module.get_submodule(owner), "num_local_experts", None)
+    if not isinstance(count, int) or count < 1:
+        return parameter
+    shape = (count, len(parameter), -1) if last == "weight1" else (count, -1, parameter.shape[1])
+    return parameter.detach().view(shape).transpose(1, 2)
 
 
 def _of_flat(prefix: str, handle: Any, chunk: int) -> Iterator[TorchWeight]:
