@@ -118,7 +118,7 @@ def judge_parameter(
     result = _with_cause(result, finding)
     if finding.kind in ("all", "shape", "equal", "rounded"):
         return result
-    verdict = replace(result.verdict, reason=f"{result.verdict.reason}; {finding.words}")
+    verdict = replace(result.verdict, reason=f"{finding.words}; {result.verdict.reason}")
     return replace(result, verdict=verdict).with_extra(EXTRA, {**result.extras[EXTRA], **_as_extra(finding)})
 
 
@@ -139,7 +139,8 @@ def _judge_quantised(
         "shape": list(target.shape),
     }
     is_fine = finding.kind in ("equal", "quantised")
-    verdict = Verdict("warn" if is_fine else "fail", STANDARD, finding.words, margin=0.0 if is_fine else math.inf)
+    words = finding.words if is_fine else f"{finding.words}; values differ by {apart.relative:.3g} of the norm"
+    verdict = Verdict("warn" if is_fine else "fail", STANDARD, words, margin=0.0 if is_fine else math.inf)
     verdict = replace(verdict, metrics={"relative_l2": apart.relative, "max_abs_err": apart.max_abs})
     result = DirectionResult(name, verdict).with_extra(EXTRA, {**numbers, **_as_extra(finding)})
     return result if is_fine else _with_cause(result, finding)

@@ -78,6 +78,8 @@ class _Quantised:
             names = {"awq": "AWQ", "gptq": "GPTQ", "compressed": "compressed-tensors"}
             return f"int{self.bits} of {names[self.layout]}"
         dtype, scale, shape = self.codes.matrices[0].dtype, self.scale.shape, self.shape
+        if len(self.codes.matrices) > 1 and scale:
+            scale, shape = scale[1:], shape[1:]
         if math.prod(scale) == 1:
             return f"{dtype} with one scale"
         if len(scale) < 2 or scale[-1] == 1:
@@ -322,11 +324,12 @@ def quantised_difference(target: Parameter, golden: Parameter, earlier: Iterable
     count, unit = int(off.sum()), "rows" if off.dim() > 1 else "elements"
     cause = f"{what}: values are more than half a quantum off"
     words = (
-        f"{what}: {count} of {off.numel()} values are more than half a quantum off, at most {float(excess.max()):.3g} "
-        f"times that ({unit} {in_words(rows)} of {len(flags)})"
+        f"{what}: {count} of {off.numel()} values are more than half a quantum off ({unit} {in_words(rows)} of "
+        f"{len(flags)})"
     )
     if stale:
-        return Difference("earlier", f"{words}: still equal to {stale}", rows, cause=f"{cause}: still equal to {stale}")
+        cause = f"not synchronised: within half a quantum of {stale}"
+        return Difference("earlier", f"{cause}; {words}", rows, cause=cause)
     return Difference("partly", words, rows, cause=cause)
 
 

@@ -151,15 +151,13 @@ def test_a_row_that_is_not_golden_s_is_named(compare: Compare, name: str) -> Non
     other = values.clone()
     other[9] = values[8]
     found, _ = compare(QUANTISERS[name](values), {f"{NAME}.weight": other})
-    assert re.search(
-        r"\d+ of \d+ values are more than half a quantum off, at most .* times that \(rows 9 of", found[SHOWN]
-    )
+    assert re.search(r"\d+ of \d+ values are more than half a quantum off \(rows 9 of", found[SHOWN])
 
 
 def test_weights_of_an_earlier_step_are_named_within_half_a_quantum(compare: Compare) -> None:
     before, after = weight(), weight(seed=1)
     found, _ = compare(awq(before), {f"{NAME}.weight": after}, before={f"{NAME}.weight": before})
-    assert found[SHOWN].endswith("still equal to trainer/step0")
+    assert found[SHOWN].startswith("not synchronised: within half a quantum of trainer/step0; int4 of AWQ: ")
 
 
 def test_digests_of_quantised_weights_say_that_they_were_not_compared(compare: Compare) -> None:
