@@ -160,9 +160,9 @@ def _of_which_rank(side: Parameter, golden: Parameter, earlier: Callable[[], Ite
     if side.replica is None:
         return ""
     words = []
-    for rank, held in ((side.replica.other_rank, side), (side.replica.rank, side.replica.parameter)):
+    for rank, version in ((side.replica.other_rank, side), (side.replica.rank, side.replica.parameter)):
         try:
-            finding = difference(held, golden, earlier())
+            finding = difference(version, golden, earlier())
         except CheckpointError:
             return ""
         words += [f"; {rank}: {finding.words}"] if finding.kind not in ("equal", "rounded", "shape") else []

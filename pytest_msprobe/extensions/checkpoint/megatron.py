@@ -248,15 +248,15 @@ def in_transformers_place(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _placed_names(names: Sequence[str]) -> list[str]:
-    numbers = [int(found[1]) for name in names if (found := _DECODER_LAYER.search(name))]
+    numbers = [int(match[1]) for name in names if (match := _DECODER_LAYER.search(name))]
     count = max(numbers, default=-1) + 1
     is_latent = any(".linear_kv_up_proj." in name for name in names)
 
     def placed(name: str) -> str:
-        found = _PREDICTION.match(name)
-        if found and numbers:
-            rest = name[found.end() :].replace("final_layernorm.", "shared_head.norm.")
-            name = f"{found[1] or ''}decoder.layers.{count + int(found[2])}.{rest}"
+        match = _PREDICTION.match(name)
+        if match and numbers:
+            rest = name[match.end() :].replace("final_layernorm.", "shared_head.norm.")
+            name = f"{match[1] or ''}decoder.layers.{count + int(match[2])}.{rest}"
         return name.replace(".q_layernorm.", ".q_a_layernorm.") if is_latent else name
 
     return [placed(name) for name in names]

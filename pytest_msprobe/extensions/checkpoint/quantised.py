@@ -61,8 +61,8 @@ class _Quantised:
 
     @property
     def bits(self) -> int:
-        """How many bits a packed code has: by its size or by how many of the zeros are in an int32, else 4."""
-        if self.size is not None and self.size.matrices[0].has_values:
+        """The number of bits of a packed code, by its size or by how many of the zeros are in an int32, else 4."""
+        if self.size is not None and self.size.shape == (2,) and self.size.matrices[0].has_values:
             columns = self.size.matrices[0].load().flatten()[-1]
             if self.codes.shape[1] * _WORD // max(int(columns), 1) == _BYTE:
                 return _BYTE
@@ -73,7 +73,7 @@ class _Quantised:
 
     @property
     def words(self) -> str:
-        """What it is, for a reason."""
+        """Its kind in words, for a reason."""
         if self.layout != "whole":
             names = {"awq": "AWQ", "gptq": "GPTQ", "compressed": "compressed-tensors"}
             return f"int{self.bits} of {names[self.layout]}"
@@ -93,10 +93,10 @@ def dequantised(side: Checkpoint, other: Checkpoint, names: ModelNames) -> tuple
 
     Weights that both sides have quantised under the same names stay as they are.
     """
-    kept = {names.canonical(name).name for name in other.names}
+    other_names = {names.canonical(name).name for name in other.names}
 
     def decoded(parameters: Iterable[SharedParameter]) -> list[tuple[SharedParameter, SharedParameter]]:
-        return [*_decoded(list(parameters), lambda name: names.canonical(name).name in kept)]
+        return [*_decoded(list(parameters), lambda name: names.canonical(name).name in other_names)]
 
     if side.shares:
         shares = [(share, decoded(share.parameters)) for share in side.shares]
@@ -116,14 +116,14 @@ def _decoded(
     parameters: Sequence[SharedParameter], is_kept: Callable[[str], bool]
 ) -> Iterator[tuple[SharedParameter, SharedParameter]]:
     by_name = {shared.name: shared for shared in parameters}
-    found = {weight.codes.name: weight for weight in map(partial(_quantised, by_name), parameters) if weight}
-    found = {name: weight for name, weight in found.items() if not is_kept(weight.scale.name)}
+    weights = {weight.codes.name: weight for weight in map(partial(_quantised, by_name), parameters) if weight}
+    weights = {name: weight for name, weight in weights.items() if not is_kept(weight.scale.name)}
     used: set[str] = set()
-    for weight in found.values():
+    for weight in weights.values():
         used.update(part.name for part in (weight.scale, weight.zeros, weight.groups, weight.size) if part is not None)
     for shared in parameters:
-        if shared.name in found:
-            weight = found[shared.name]
+        if shared.name in weights:
+            weight = weights[shared.name]
             yield _as_shared(weight, _values), _as_shared(weight, _allowed)
         elif shared.name not in used:
             if shared.name.endswith(_OF_ACTIVATIONS):
@@ -205,6 +205,8 @@ def _parts(weight: _Quantised, number: int) -> tuple[Tensor, Tensor, Tensor]:
     if weight.layout == "whole":
         return stored.float(), _half_quantum(stored), _spread(scale, stored.shape, weight.name)
     bits, last = weight.bits, 2**weight.bits - 1
+    if bits not in (4, _BYTE) or not stored.numel() or stored.dtype.is_floating_point:
+        raise CheckpointError(f"{weight.codes.name} and the zeros of {weight.name} do not fit each other")
     along_in = _unpacked(stored if weight.layout != "gptq" else stored.t(), bits)
     if weight.layout == "awq":
         along_in = _in_order(along_in).t()
@@ -213,10 +215,12 @@ def _parts(weight: _Quantised, number: int) -> tuple[Tensor, Tensor, Tensor]:
     zeros = _zeros(weight, bits)
     columns = along_in.shape[1]
     groups = torch.arange(columns) // max(columns // scales.shape[1], 1)
-    if weight.groups is not None and (given := weight.groups.matrices[0].load()).numel() == columns:
-        groups = given.long()
+    if weight.groups is not None and (indices := weight.groups.matrices[0].load()).numel() == columns:
+        groups = indices.long()
     if int(groups.max()) >= scales.shape[1] or int(groups.min()) < 0 or scales.shape[0] != along_in.shape[0]:
         raise CheckpointError(f"scales of {weight.name} have shape {list(scale.shape)}, its codes {list(stored.shape)}")
+    if zeros.dim() and zeros.shape != scales.shape:
+        raise CheckpointError(f"zeros of {weight.name} do not fit scales of shape {list(scale.shape)}")
     zero = zeros if zeros.dim() == 0 else zeros[:, groups]
     quantum = torch.where((along_in == 0) | (along_in == last), 1.0, 0.5)
     return (along_in - zero).float(), quantum, scales[:, groups]
@@ -280,7 +284,7 @@ def _spread(scale: Tensor, shape: Sequence[int], name: str) -> Tensor:
     """Return scales that broadcast to a weight: one, one a row, or one a block. Raises CheckpointError."""
     if scale.numel() == 1:
         return scale.reshape(())
-    if scale.dim() == 1 and scale.shape[0] == shape[0]:
+    if shape and scale.dim() == 1 and scale.shape[0] == shape[0]:
         return scale.reshape(-1, *[1] * (len(shape) - 1))
     if scale.dim() != len(shape) or any(have > size for have, size in zip(scale.shape, shape, strict=True)):
         raise CheckpointError(f"scales of {name} have shape {list(scale.shape)}, which does not fit {list(shape)}")

@@ -1,4 +1,4 @@
-"""What a run reports of all parameters together: causes that several have in common, and msprobe's JSON file."""
+"""Reports on all parameters together: causes that several have in common, and msprobe's JSON file."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def paired(
 
 
 def _complete_prediction(side: dict[str, Parameter], other: dict[str, Parameter]) -> None:
-    """Give a side what layers of multi-token prediction share with the model, and let it lack such layers."""
+    """Add to a side what layers of multi-token prediction share with the model, and let it lack such layers."""
     layers = {name.removesuffix(_PREDICTION) for name in other if name.endswith(_PREDICTION)}
     for layer in layers:
         names = [name for name in other if name.startswith(layer)]
@@ -183,8 +183,8 @@ def _assembled(group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
 
     def join(shards: Sequence[Parameter]) -> Parameter:
         placed = [
-            Placed(shard, f"rank {held[0][0]}", *offset)
-            for shard, (offset, held) in zip(shards, places.items(), strict=True)
+            Placed(shard, f"rank {holders[0][0]}", *offset)
+            for shard, (offset, holders) in zip(shards, places.items(), strict=True)
         ]
         return joined(first.name, placed, shape)
 
@@ -197,13 +197,15 @@ def _assembled(group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
 
 def _stacked(first: SharedParameter, group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
     """Return a stack of matrices, such as experts, of which each rank holds some."""
-    held: defaultdict[int, list[tuple[int, Parameter]]] = defaultdict(list)
+    holders: defaultdict[int, list[tuple[int, Parameter]]] = defaultdict(list)
     for share, shard in group:
         start = (shard.offset or (0,))[0]
         for number, matrix in enumerate(shard.matrices, start):
-            held[number].append((share.rank, matrix))
+            holders[number].append((share.rank, matrix))
     count = (first.whole_shape or (0,))[0]
-    matrices = [_of_replicas([held[number]], lambda shards: shards[0]) for number in range(count) if held.get(number)]
+    matrices = [
+        _of_replicas([holders[number]], lambda shards: shards[0]) for number in range(count) if holders.get(number)
+    ]
     if len(matrices) != count:
         fault = f"shards of {first.name} hold {len(matrices)} of {count} matrices; write the weights of all ranks"
         matrices = [replace(first.matrices[0], fault=fault)] * count
@@ -330,13 +332,13 @@ def _whole_of(name: str, parts: Sequence[_RankPart], shape: tuple[int, ...] | No
         raise CheckpointError(
             f"no rank holds share {missing} of {count} of {name}", remedy="write the weights of all ranks"
         )
-    held = [places[number] for number in range(count)]
+    holders = [places[number] for number in range(count)]
 
     def join(shards: Sequence[Parameter]) -> Parameter:
-        whole = shards[0] if count == 1 else _joined(name, [parts[0].number for parts in held], shards, axis or 0)
+        whole = shards[0] if count == 1 else _joined(name, [parts[0].number for parts in holders], shards, axis or 0)
         return _without_padding(name, whole, shape)
 
-    return _of_replicas([[(part.rank, part.part) for part in parts] for parts in held], join)
+    return _of_replicas([[(part.rank, part.part) for part in parts] for parts in holders], join)
 
 
 def _joined(name: str, numbers: Sequence[int], shards: Sequence[Parameter], axis: int) -> Parameter:
@@ -368,15 +370,15 @@ def _same(name: str, size: int, sizes: ModelSizes) -> int:
 
 
 def _of_replicas(
-    held: Sequence[Sequence[tuple[int, Parameter]]], join: Callable[[Sequence[Parameter]], Parameter]
+    holders: Sequence[Sequence[tuple[int, Parameter]]], join: Callable[[Sequence[Parameter]], Parameter]
 ) -> Parameter:
     """Return the whole of the shards at each place, each of which some ranks hold; the first is taken.
 
     Where ranks of a place hold different values, the whole has this fault, and the whole of the other rank's.
     """
-    firsts = [ranks[0][1] for ranks in held]
+    firsts = [ranks[0][1] for ranks in holders]
     whole = join(firsts)
-    for place, [(rank, first), *others] in enumerate(held):
+    for place, [(rank, first), *others] in enumerate(holders):
         odd = [
             (number, shard)
             for number, shard in others

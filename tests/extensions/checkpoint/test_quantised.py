@@ -237,6 +237,21 @@ def test_scales_that_do_not_fit_are_named(compare: Compare) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"qzeros": torch.zeros(3, 4, dtype=torch.int32)}, "zeros of .* do not fit scales of shape"),
+        ({"qzeros": torch.zeros(4, 12, dtype=torch.int32)}, "zeros of .* do not fit each other"),
+        ({"g_idx": torch.full((64,), 9)}, r"scales of .* have shape \[4, 32\], its codes \[8, 32\]"),
+        ({"qweight": torch.zeros(0, 32, dtype=torch.int32)}, r"shape \[32, 0\], golden \[32, 64\]"),
+    ],
+)
+def test_parts_of_a_packed_weight_that_do_not_fit_are_named(compare: Compare, changed: State, words: str) -> None:
+    state = {**gptq(weight()), **{f"{NAME}.{part}": tensor for part, tensor in changed.items()}}
+    found, _ = compare(state, {f"{NAME}.weight": weight()})
+    assert re.search(words, found[SHOWN])
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @given(value=st.floats(-400, 400, width=32), scale=st.sampled_from([0.01, 1.0, 3.0]))
 def test_every_float_is_within_half_a_quantum_of_its_float8(dtype: torch.dtype, value: float, scale: float) -> None:

@@ -161,8 +161,8 @@ def _of_module(module: nn.Module, chunk: int) -> Iterator[TorchWeight]:
                 yield from _of_flat(prefix, handle, chunk)
                 views = (*(handle.flat_param._params or ()), *(handle.flat_param._shared_params or ()))
             except AttributeError as error:
-                wanted = f"a state dict: FSDP1 of this torch is not known ({error})"
-                raise ConfigError("weights", type(module).__name__, wanted) from None
+                instead = f"a state dict: FSDP1 of this torch is not known ({error})"
+                raise ConfigError("weights", type(module).__name__, instead) from None
             flat.update(map(id, (handle.flat_param, *views)))
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if id(parameter) not in flat:
