@@ -206,7 +206,7 @@ def _parts(weight: _Quantised, number: int) -> tuple[Tensor, Tensor, Tensor]:
         return stored.float(), _half_quantum(stored), _spread(scale, stored.shape, weight.name)
     bits, last = weight.bits, 2**weight.bits - 1
     if bits not in (4, _BYTE) or not stored.numel() or stored.dtype.is_floating_point:
-        raise CheckpointError(f"{weight.codes.name} and the zeros of {weight.name} do not fit each other")
+        raise CheckpointError(f"{weight.codes.name} with its zeros does not hold codes of 4 or 8 bits")
     along_in = _unpacked(stored if weight.layout != "gptq" else stored.t(), bits)
     if weight.layout == "awq":
         along_in = _in_order(along_in).t()

@@ -169,6 +169,8 @@ def _load(folder: Path, written: WrittenParameter, number: int) -> Tensor:
     except (OSError, ValueError, EOFError) as error:
         raise CheckpointError(f"{written.name} cannot be read: {error}", file=path) from None
     shape = written.shape[1:] if is_stack(written.shape) else written.shape
+    if not matrix.size:
+        return torch.empty(shape, dtype=dtype)
     return torch.from_numpy(matrix).view(dtype).reshape(shape)
 
 
