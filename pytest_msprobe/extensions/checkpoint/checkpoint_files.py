@@ -58,7 +58,10 @@ class Parameter:
         has_values: Whether ``load`` can read it.
         stored: Returns the digests that were written, of one that is a matrix or less; None where they are computed.
         pieces: The pieces that it was put together from.
-        is_buffer: Whether it is a buffer of its model, of which others may have none.
+        optional: What it is, in words, where other models may have none of it: ``a buffer``.
+        replica: It as another rank has it, where that rank should hold the same and does not.
+        quantised: How it is quantised, in words, where its values are those of codes and scales.
+        allowed: Reads how far from each of these values golden's may be.
     """
 
     shape: tuple[int, ...]
@@ -69,7 +72,10 @@ class Parameter:
     has_values: bool = True
     stored: Callable[[], MatrixDigest] | None = None
     pieces: tuple[Piece, ...] = ()
-    is_buffer: bool = False
+    optional: str = ""
+    replica: Replica | None = None
+    quantised: str = ""
+    allowed: Callable[[], Tensor] | None = None
 
     def digest(self) -> MatrixDigest:
         """Return its digests, those of its values where none were written."""
@@ -79,6 +85,15 @@ class Parameter:
         matrix = tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor.flatten(1)
         rounded = rounded_digests(matrix)[0] if self.dtype in _WIDER else None
         return MatrixDigest(tensor_digests(matrix)[0], rounded)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A parameter as one of its ranks has it, in words which, and which rank the parameter itself is from."""
+
+    rank: str
+    other_rank: str
+    parameter: Parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +359,8 @@ def joined(name: str, placed: Sequence[Placed], shape: tuple[int, ...]) -> Param
         has_values=all(one.has_values for one in shards),
         stored=_unless_computed(stored, shards),
         pieces=pieces,
-        is_buffer=first.is_buffer,
+        optional=first.optional,
+        quantised=first.quantised,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,28 +9,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from msprobe_hooks.messages import counted, id_name, numbered
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.same_shape import Others, SameShape
-from pytest_msprobe.extensions.checkpoint.weight_differences import (
-    Difference,
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import dtype_name
+from pytest_msprobe.extensions.checkpoint.quantised import quantised_difference
+from pytest_msprobe.extensions.checkpoint.value_differences import (
     Distance,
-    Earlier,
     can_be_measured,
-    difference,
     distance,
     have_equal_bits,
+    low_rank,
+    rounded_equal,
+    rounding,
+)
+from pytest_msprobe.extensions.checkpoint.weight_differences import (
+    Difference,
+    Earlier,
+    Others,
+    SameShape,
+    difference,
 )
 from pytest_msprobe.reports.differences_page import Compared, Differences, write_differences_page
-from pytest_msprobe.reports.page_file import Results, cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.page_file import Results
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, as_json, failed_without_result
+from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.run.item import JudgedItem
-from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:
     import pytest
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 STANDARD = "checkpoint"
 #: Under this name a result holds msprobe's numbers of a parameter.
 EXTRA = "checkpoint"
+#: Under this name a failure holds what it has in common with others: a kind in a word, and a cause in words.
+CAUSE = "checkpoint_cause"
 
 
 class ParameterItem(JudgedItem):
@@ -75,9 +81,9 @@ class ParameterItem(JudgedItem):
             present = self._target or self._golden
             assert present is not None
             fault = f"; {present.fault}" if present.fault else ""
-            outcome: Outcome = "warn" if present.is_buffer else "fail"
-            reason = f"{'a buffer ' if present.is_buffer else ''}missing in the {lacking}{fault}"
-            return DirectionResult(self.name, Verdict(outcome, STANDARD, reason, margin=math.inf))
+            outcome: Outcome = "warn" if present.optional else "fail"
+            reason = f"{present.optional} missing in the {lacking}{fault}".lstrip()
+            return _failed(self.name, reason, Difference("missing", reason), outcome)
         try:
             return judge_parameter(self.name, self._target, self._golden, self._limit, self._earlier, self._others)
         except CheckpointError as error:
@@ -99,17 +105,91 @@ def judge_parameter(
     """
     for side, words in ((target, ""), (golden, "golden: ")):
         if side.fault:
-            return DirectionResult(name, Verdict("fail", STANDARD, f"{words}{side.fault}", margin=math.inf))
+            cause = f"{words}{side.fault}{_of_which_rank(side, golden, earlier)}"
+            return _failed(name, cause, Difference("fault", cause))
+    if (target.quantised or golden.quantised) and target.shape == golden.shape:
+        return _judge_quantised(name, target, golden, earlier)
     if not (target.has_values and golden.has_values):
         return judge_digests(name, target, golden, limit, earlier, others)
     result = _judge_values(name, target, golden, limit)
-    if result.verdict.outcome != "fail" or max(len(target.shape), len(golden.shape)) > 2:
+    if result.verdict.outcome != "fail":
         return result
-    finding = difference(target, golden, earlier(), others)
+    finding = _by_values(target, golden, earlier, others)
+    result = _with_cause(result, finding)
     if finding.kind in ("all", "shape", "equal", "rounded"):
         return result
-    verdict = replace(result.verdict, reason=f"{result.verdict.reason}; {finding.words}")
+    verdict = replace(result.verdict, reason=f"{finding.words}; {result.verdict.reason}")
     return replace(result, verdict=verdict).with_extra(EXTRA, {**result.extras[EXTRA], **_as_extra(finding)})
+
+
+def _judge_quantised(
+    name: str, target: Parameter, golden: Parameter, earlier: Callable[[], Iterable[Earlier]]
+) -> DirectionResult:
+    """Return the verdict by half a quantum, where a side is quantised. Raises CheckpointError."""
+    if not (target.has_values and golden.has_values):
+        what = target.quantised or golden.quantised
+        words = f'not compared: {what} has no digests of values; write_weights(..., what="tensors") on both sides'
+        return _failed(name, words, Difference("not_compared", words))
+    finding = quantised_difference(target, golden, earlier())
+    apart = distance(target.load(), golden.load())
+    numbers: dict[str, Any] = {
+        "l2": apart.l2,
+        "cos": apart.cosine,
+        "numel": math.prod(target.shape),
+        "shape": list(target.shape),
+    }
+    is_fine = finding.kind in ("equal", "quantised")
+    words = finding.words if is_fine else f"{finding.words}; values differ by {apart.relative:.3g} of the norm"
+    verdict = Verdict("warn" if is_fine else "fail", STANDARD, words, margin=0.0 if is_fine else math.inf)
+    verdict = replace(verdict, metrics={"relative_l2": apart.relative, "max_abs_err": apart.max_abs})
+    result = DirectionResult(name, verdict).with_extra(EXTRA, {**numbers, **_as_extra(finding)})
+    return result if is_fine else _with_cause(result, finding)
+
+
+def _failed(name: str, reason: str, finding: Difference, outcome: Outcome = "fail") -> DirectionResult:
+    """Return the result of a parameter of which nothing is compared."""
+    return _with_cause(DirectionResult(name, Verdict(outcome, STANDARD, reason, margin=math.inf)), finding)
+
+
+def _with_cause(result: DirectionResult, finding: Difference) -> DirectionResult:
+    return result.with_extra(CAUSE, {"kind": finding.kind, "cause": finding.cause or finding.words})
+
+
+def _of_which_rank(side: Parameter, golden: Parameter, earlier: Callable[[], Iterable[Earlier]]) -> str:
+    """Return in words how each of two ranks that should hold the same differs from golden, empty where none does."""
+    if side.replica is None:
+        return ""
+    words = []
+    for rank, version in ((side.replica.other_rank, side), (side.replica.rank, side.replica.parameter)):
+        try:
+            finding = difference(version, golden, earlier())
+        except CheckpointError:
+            return ""
+        words += [f"; {rank}: {finding.words}"] if finding.kind not in ("equal", "rounded", "shape") else []
+    return "".join(words)
+
+
+def _by_values(
+    target: Parameter, golden: Parameter, earlier: Callable[[], Iterable[Earlier]], others: Others
+) -> Difference:
+    """Return how parameters differ of which both sides have values: roundings and ranks as well."""
+    is_matrix = max(len(target.shape), len(golden.shape)) < 3
+    finding = difference(target, golden, earlier(), others) if is_matrix else Difference("all", "")
+    if finding.kind not in ("all", "partly") or target.shape != golden.shape:
+        return finding
+    ours, theirs = target.load(), golden.load()
+    words, is_exact = rounding(ours, theirs)
+    if is_exact:
+        return replace(finding, kind="twice", words=words, cause="")
+    before = f"{finding.words}; " if finding.words else ""
+    if words:
+        cause = "values are one unit apart, as after another rounding"
+        return replace(finding, kind="unit", words=f"{before}{words}", cause=cause)
+    rank = low_rank(ours, theirs)
+    if rank is not None:
+        cause = f"the difference has rank {rank}, as of LoRA weights that were not merged"
+        return replace(finding, kind="low_rank", words=f"{before}{cause}", cause=cause)
+    return finding
 
 
 def judge_digests(
@@ -137,7 +217,8 @@ def judge_digests(
         **({} if finding.kind == "equal" else _as_extra(finding)),
     }
     verdict = Verdict(outcome, STANDARD, reason, margin=0.0 if is_equal else math.inf)
-    return DirectionResult(name, verdict).with_extra(EXTRA, numbers)
+    result = DirectionResult(name, verdict).with_extra(EXTRA, numbers)
+    return result if is_equal else _with_cause(result, finding)
 
 
 def _shapes(target: Parameter, golden: Parameter) -> str:
@@ -171,8 +252,13 @@ def _judge_values(name: str, target: Parameter, golden: Parameter, limit: float)
         dtypes = " and ".join(dict.fromkeys((target.dtype, golden.dtype)))
         raise CheckpointError(f"{name} differs, and elements of {dtypes} cannot be compared")
     apart = distance(ours, theirs)
+    narrow = rounded_equal(ours, theirs) if apart.max_abs else None
     fields = {"l2": apart.l2, "cos": apart.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
-    return DirectionResult(name, _verdict(target, golden, apart, limit)).with_extra(EXTRA, fields)
+    verdict = _verdict(target, golden, apart, limit)
+    if narrow is not None:
+        words = f"equal when rounded to {dtype_name(narrow)}: dtype {target.dtype}, golden {golden.dtype}"
+        verdict = replace(verdict, outcome="warn", reason=words, margin=0.0)
+    return DirectionResult(name, verdict).with_extra(EXTRA, fields)
 
 
 def _verdict(target: Parameter, golden: Parameter, apart: Distance, limit: float) -> Verdict:
@@ -276,38 +362,3 @@ def layer_of(name: str) -> str:
     parts = name.split(".")
     numbered = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     return ".".join(parts[: numbered + 1]) if numbered is not None else parts[0]
-
-
-class CheckpointJson:
-    """Collects the numbers as reports arrive and writes them at the end."""
-
-    #: What a resumed journal had finished belongs into the file as well.
-    hears_finished = True
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._found: dict[str, Any] = {}
-        self._line = f"msprobe checkpoint JSON: {path}"
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the numbers of a parameter."""
-        plain = getattr(report, "msprobe", None)
-        if plain is not None and EXTRA in plain["extras"]:
-            self._found[plain["record"]] = plain["extras"][EXTRA]
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file."""
-        if session.config.option.collectonly:
-            return
-        try:
-            with atomic_write(self._path) as part:
-                part.write_text(json.dumps(as_json(self._found), indent=4), encoding="utf-8")
-        except OSError as error:
-            self._line = f"ERROR: --msprobe-json: {cannot_be_written(self._path, error)}"
-            end_as_incomplete(session)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print where the file is."""
-        if not terminalreporter.config.option.collectonly:
-            terminalreporter.line(self._line)

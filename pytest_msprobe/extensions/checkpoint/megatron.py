@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,12 +25,14 @@ from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     Checkpoint,
     Parameter,
+    Share,
     load_torch,
     parameter,
     tensors_in,
 )
-from pytest_msprobe.extensions.checkpoint.weight_differences import have_equal_bits
-from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
+from pytest_msprobe.extensions.checkpoint.value_differences import have_equal_bits
+from pytest_msprobe.extensions.model_names.fused_parts import Canonical, ModelSizes, sizes_of_config
+from pytest_msprobe.extensions.model_names.model_names import ModelNames
 
 FILE = "model_optim_rng.pt"
 LATEST = "latest_checkpointed_iteration.txt"
@@ -218,3 +220,99 @@ def _layers(names: Iterable[str]) -> int:
 def _numbered(name: str, layer: int, expert: int) -> str:
     name = _LAYER.sub(lambda match: str(int(match[0]) + layer), name, count=1)
     return _EXPERT.sub(lambda match: str(int(match[0]) + expert), name, count=1)
+
+
+_PREDICTION = re.compile(r"^(.*\b)?mtp\.layers\.(\d+)\.(?:(?:transformer_layer|mtp_model_layer)\.)?")
+_DECODER_LAYER = re.compile(r"\bdecoder\.layers\.(\d+)\.")
+
+
+def in_transformers_place(checkpoint: Checkpoint) -> Checkpoint:
+    """Return Megatron's layers of multi-token prediction after the others, where transformers has them.
+
+    The norm of latent queries gets a name of its own; ``q_layernorm`` is that of heads as well.
+    """
+    shares = tuple(
+        replace(
+            share,
+            parameters=tuple(
+                replace(shared, name=name)
+                for shared, name in zip(
+                    share.parameters, _placed_names([shared.name for shared in share.parameters]), strict=True
+                )
+            ),
+        )
+        for share in checkpoint.shares
+    )
+    names = _placed_names(list(checkpoint.parameters))
+    return replace(checkpoint, shares=shares, parameters=dict(zip(names, checkpoint.parameters.values(), strict=True)))
+
+
+def _placed_names(names: Sequence[str]) -> list[str]:
+    numbers = [int(match[1]) for name in names if (match := _DECODER_LAYER.search(name))]
+    count = max(numbers, default=-1) + 1
+    is_latent = any(".linear_kv_up_proj." in name for name in names)
+
+    def placed(name: str) -> str:
+        match = _PREDICTION.match(name)
+        if match and numbers:
+            rest = name[match.end() :].replace("final_layernorm.", "shared_head.norm.")
+            name = f"{match[1] or ''}decoder.layers.{count + int(match[2])}.{rest}"
+        return name.replace(".q_layernorm.", ".q_a_layernorm.") if is_latent else name
+
+    return [placed(name) for name in names]
+
+
+# A rank, or a virtual stage and its rank.
+_Key = TypeVar("_Key", int, tuple[int, int])
+
+_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
+_EXPERT_NUMBER = re.compile(r"(?<=\.experts\.)\d+(?=\.)")
+
+
+class Numbering:
+    """Continuation of the numbers of layers from stage to stage and of those of experts from rank to rank.
+
+    Megatron begins both anew at 0 on each rank; vLLM, SGLang and FSDP number through. Which of the two it is shows
+    where the numbers of two stages, or of two expert parallel ranks, overlap.
+    """
+
+    def __init__(self, shares: Iterable[Share], names: ModelNames) -> None:
+        layers: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        experts: defaultdict[int, set[int]] = defaultdict(set)
+        for share in shares:
+            stage, rank = share.layout.get("pp", (0, 1))[0], share.layout.get("ep", (0, 1))[0]
+            for shared in share.parameters:
+                canonical = names.canonical(shared.name)
+                layers[shared.chunk, stage].update(() if canonical.layer is None else (canonical.layer,))
+                experts[rank].update(() if canonical.expert is None else (canonical.expert,))
+        self._layers = _offsets(layers)
+        self._experts = _offsets(experts)
+
+    def numbered(self, name: str, canonical: Canonical, share: Share, chunk: int) -> str:
+        """Return a canonical name, or one of a part of it, with the numbers of the whole model."""
+        if canonical.layer is not None:
+            first = self._layers.get((chunk, share.layout.get("pp", (0, 1))[0]), 0)
+            layer = canonical.layer + (first if share.first_layer is None else share.first_layer)
+            name = _LAYER.sub(str(layer), name, count=1)
+        if canonical.expert is not None:
+            first = self._experts.get(share.layout.get("ep", (0, 1))[0], 0)
+            expert = canonical.expert + (first if share.first_expert is None else share.first_expert)
+            name = _EXPERT_NUMBER.sub(str(expert), name, count=1)
+        return name
+
+    def first_expert(self, share: Share, count: int) -> int:
+        """Return the number of the first of the ``count`` experts that a rank holds as one stack."""
+        return share.layout.get("ep", (0, 1))[0] * count if share.first_expert is None else share.first_expert
+
+
+def _offsets(numbers: Mapping[_Key, set[int]]) -> dict[_Key, int]:
+    """Return by what each rank's numbers are to grow: nothing where no two ranks have the same."""
+    total = sum(map(len, numbers.values()))
+    if len(set().union(*numbers.values())) == total:
+        return {}
+    offsets: dict[_Key, int] = {}
+    following = 0
+    for key in sorted(numbers):
+        offsets[key] = following
+        following += max(numbers[key], default=-1) + 1
+    return offsets

@@ -89,12 +89,11 @@ class CheckpointMode:
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary and msprobe's report."""
-        from pytest_msprobe.extensions.checkpoint.items import CheckpointJson
+        from pytest_msprobe.extensions.checkpoint.reporters import CheckpointJson, CheckpointSummary
         from pytest_msprobe.reports.page_file import PageReport
-        from pytest_msprobe.reports.summary import Summary
 
         path = config.stash[checkpoint_key].json
-        reporters: dict[str, object] = {"msprobe-summary": Summary(module_records=0, kind="tensors", lists_worst=False)}
+        reporters: dict[str, object] = {"msprobe-summary": CheckpointSummary()}
         if path is not None:
             reporters["msprobe-checkpoint"] = CheckpointJson(path)
         html = config.stash[_html_key]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -19,28 +18,31 @@ from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     Checkpoint,
     Parameter,
     Placed,
+    Replica,
     Share,
     SharedParameter,
     joined,
     rows_of,
     transposed,
 )
+from pytest_msprobe.extensions.checkpoint.megatron import Numbering, in_transformers_place
+from pytest_msprobe.extensions.checkpoint.quantised import dequantised, with_allowed
 from pytest_msprobe.extensions.checkpoint.weight_differences import Earlier
 from pytest_msprobe.extensions.checkpoint.weights_folder import INDEX, main_file, read_checkpoint
 from pytest_msprobe.extensions.model_names.fused_parts import Canonical, ModelSizes, UnknownSizesError, part_rows
 from pytest_msprobe.extensions.model_names.model_names import ModelNames
 
 _HEAD, _EMBEDDING = "lm_head.weight", "embed_tokens.weight"
+# What marks a layer of multi-token prediction, and its copies of what the model has.
+_PREDICTION = "eh_proj.weight"
+_SHARED_BY_PREDICTION = {"embed_tokens.weight": _EMBEDDING, "shared_head.head.weight": _HEAD}
 _EXPERT = re.compile(r"(?<=\.experts\.)\{expert\}(?=\.)")
 
 _VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
 _KEY_VALUE = (".k_proj.", ".v_proj.")
 
-# A rank, or a virtual stage and its rank.
-_Key = TypeVar("_Key", int, tuple[int, int])
-
-_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
-_EXPERT_NUMBER = re.compile(r"(?<=\.experts\.)\d+(?=\.)")
+# So many ranks are named.
+_MOST_RANKS = 8
 
 
 def paired(
@@ -51,20 +53,43 @@ def paired(
     Names that both sides have stay as they are; any other becomes that of transformers, and what is fused becomes its
     parts. Where ranks were written by themselves, all do, and are put together.
     """
-    common: set[str] = set()
     if not target.shares and not golden.shares:
         common = set(target.parameters) & set(golden.parameters)
         if len(common) == len(target.parameters) == len(golden.parameters):
             return {name: (target.parameters[name], golden.parameters[name]) for name in target.parameters}
+    target, golden = in_transformers_place(target), in_transformers_place(golden)
+    (target, ours_allowed), (golden, theirs_allowed) = (
+        dequantised(target, golden, names),
+        dequantised(golden, target, names),
+    )
+    common = set(target.parameters) & set(golden.parameters)
     sizes = golden.sizes.completed(target.sizes)
     shapes: dict[str, tuple[int, ...]] = {}
     for side in (target, golden):
         shapes |= _known_shapes(side, names)
-    ours, theirs = (_unified(side, names, sizes, shapes, common) for side in (target, golden))
+    ours, theirs = (
+        with_allowed(_unified(side, names, sizes, shapes, common), _unified(allowed, names, sizes, shapes, common))
+        for side, allowed in ((target, ours_allowed), (golden, theirs_allowed))
+    )
     for one, other in ((ours, theirs), (theirs, ours)):
         if _HEAD in other and _HEAD not in one and _EMBEDDING in one:
             one[_HEAD] = replace(one[_EMBEDDING], note=f"it has no {_HEAD}: {_EMBEDDING} is compared")
+        _complete_prediction(one, other)
     return {name: (ours.get(name), theirs.get(name)) for name in dict.fromkeys((*ours, *theirs))}
+
+
+def _complete_prediction(side: dict[str, Parameter], other: dict[str, Parameter]) -> None:
+    """Add to a side what layers of multi-token prediction share with the model, and let it lack such layers."""
+    layers = {name.removesuffix(_PREDICTION) for name in other if name.endswith(_PREDICTION)}
+    for layer in layers:
+        names = [name for name in other if name.startswith(layer)]
+        if not any(name.startswith(layer) for name in side):
+            other.update({name: replace(other[name], optional="a weight of multi-token prediction") for name in names})
+            continue
+        for own, shared in _SHARED_BY_PREDICTION.items():
+            name = f"{layer}{own}"
+            if name in other and name not in side and shared in side:
+                side[name] = replace(side[shared], note=f"it has no {name}: {shared} is compared")
 
 
 def _known_shapes(side: Checkpoint, names: ModelNames) -> dict[str, tuple[int, ...]]:
@@ -93,7 +118,7 @@ def _unified(
     unified = {name: parameter for name, parameter in side.parameters.items() if name in common}
     rest = tuple(_shared(name, own, names) for name, own in side.parameters.items() if name not in common)
     shares = side.shares or (Share(0, {}, rest),)
-    numbering = _Numbering(shares, names)
+    numbering = Numbering(shares, names)
     parts: defaultdict[str, list[_RankPart]] = defaultdict(list)
     broken: dict[str, Parameter] = {}
     for share, shared in _placed(shares):
@@ -144,20 +169,47 @@ def _placed(shares: Iterable[Share]) -> Iterator[tuple[Share, SharedParameter]]:
 def _assembled(group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
     first = group[0][1]
     assert first.whole_shape is not None
+    if is_stack(first.whole_shape) and all(shard.shape[1:] == first.whole_shape[1:] for _, shard in group):
+        return _stacked(first, group)
     if len(first.whole_shape) > 2 or any(len(other.matrices) != 1 for _, other in group):
         fault = f"{first.name} has {len(first.whole_shape)} axes, of which shards are not put together"
         return replace(first, matrices=tuple(replace(matrix, fault=fault) for matrix in first.matrices))
-    placed: dict[tuple[int, ...], Placed] = {}
+    shape = first.whole_shape
+    places: dict[tuple[int, ...], list[tuple[int, Parameter]]] = {}
     for share, shard in group:
-        if 0 in shard.shape:
-            continue
-        offset = (*(shard.offset or ()), 0, 0)[:2]
-        placed.setdefault(offset, Placed(shard.matrices[0], f"rank {share.rank}", *offset))
+        if 0 not in shard.shape:
+            offset = (*(shard.offset or ()), 0, 0)[:2]
+            places.setdefault(offset, []).append((share.rank, shard.matrices[0]))
+
+    def join(shards: Sequence[Parameter]) -> Parameter:
+        placed = [
+            Placed(shard, f"rank {holders[0][0]}", *offset)
+            for shard, (offset, holders) in zip(shards, places.items(), strict=True)
+        ]
+        return joined(first.name, placed, shape)
+
     try:
-        whole = joined(first.name, list(placed.values()), first.whole_shape)
+        whole = _of_replicas(list(places.values()), join)
     except CheckpointError as error:
         whole = replace(first.matrices[0], fault=str(error))
-    return replace(first, matrices=(whole,), shape=first.whole_shape)
+    return replace(first, matrices=(whole,), shape=shape)
+
+
+def _stacked(first: SharedParameter, group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
+    """Return a stack of matrices, such as experts, of which each rank holds some."""
+    holders: defaultdict[int, list[tuple[int, Parameter]]] = defaultdict(list)
+    for share, shard in group:
+        start = (shard.offset or (0,))[0]
+        for number, matrix in enumerate(shard.matrices, start):
+            holders[number].append((share.rank, matrix))
+    count = (first.whole_shape or (0,))[0]
+    matrices = [
+        _of_replicas([holders[number]], lambda shards: shards[0]) for number in range(count) if holders.get(number)
+    ]
+    if len(matrices) != count:
+        fault = f"shards of {first.name} hold {len(matrices)} of {count} matrices; write the weights of all ranks"
+        matrices = [replace(first.matrices[0], fault=fault)] * count
+    return replace(first, matrices=tuple(matrices), shape=first.whole_shape or first.shape)
 
 
 def _shared(name: str, parameter: Parameter, names: ModelNames) -> SharedParameter:
@@ -181,7 +233,7 @@ def _parts(
     canonical: Canonical,
     share: Share,
     shared: SharedParameter,
-    numbering: _Numbering,
+    numbering: Numbering,
     sizes: ModelSizes,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Iterator[tuple[str, Parameter]]:
@@ -192,6 +244,10 @@ def _parts(
             yield name if len(shared.matrices) == 1 else f"{name}[{number}]", matrix
         return
     counts = {part.name: rows for part in canonical.parts if (rows := _rows(part.name, shapes)) is not None}
+    if canonical.arrangement == "experts" and len(shared.shape) != 3:
+        raise UnknownSizesError(
+            f"{shared.name} holds all experts in one matrix; pass write_weights the module, which knows how many"
+        )
     first = numbering.first_expert(share, len(shared.matrices)) if canonical.arrangement == "experts" else 0
     for number, matrix in enumerate(shared.matrices):
         if canonical.arrangement == "experts":
@@ -276,19 +332,22 @@ def _whole_of(name: str, parts: Sequence[_RankPart], shape: tuple[int, ...] | No
         raise CheckpointError(
             f"no rank holds share {missing} of {count} of {name}", remedy="write the weights of all ranks"
         )
-    fault = next((text for number in sorted(places) if (text := _difference(places[number]))), "")
-    whole = first.part if count == 1 else _joined(name, [places[number][0] for number in range(count)], axis or 0)
-    whole = _without_padding(name, whole, shape)
-    return replace(whole, fault=whole.fault or fault)
+    holders = [places[number] for number in range(count)]
+
+    def join(shards: Sequence[Parameter]) -> Parameter:
+        whole = shards[0] if count == 1 else _joined(name, [parts[0].number for parts in holders], shards, axis or 0)
+        return _without_padding(name, whole, shape)
+
+    return _of_replicas([[(part.rank, part.part) for part in parts] for parts in holders], join)
 
 
-def _joined(name: str, parts: Sequence[_RankPart], axis: int) -> Parameter:
+def _joined(name: str, numbers: Sequence[int], shards: Sequence[Parameter], axis: int) -> Parameter:
     start, placed = 0, []
-    for part in parts:
-        words = f"tensor parallel rank {part.number}"
-        placed.append(Placed(part.part, words, *((start, 0) if axis == 0 else (0, start))))
-        start += part.part.shape[axis]
-    shape = list(parts[0].part.shape)
+    for number, shard in zip(numbers, shards, strict=True):
+        words = f"tensor parallel rank {number}"
+        placed.append(Placed(shard, words, *((start, 0) if axis == 0 else (0, start))))
+        start += shard.shape[axis]
+    shape = list(shards[0].shape)
     shape[axis] = start
     return joined(name, placed, tuple(shape))
 
@@ -310,16 +369,31 @@ def _same(name: str, size: int, sizes: ModelSizes) -> int:
     return size // heads if heads and size > heads and any(part in name for part in _KEY_VALUE) else 1
 
 
-def _difference(parts: Sequence[_RankPart]) -> str:
-    """Return in words that ranks which hold the same part hold different values of it."""
-    if len(parts) == 1:
-        return ""
-    first = parts[0].part.digest().own.rows
-    odd = [part.rank for part in parts[1:] if not np.array_equal(part.part.digest().own.rows, first)]
-    if not odd:
-        return ""
-    ranks = f"rank {odd[0]} holds" if len(odd) == 1 else f"ranks {', '.join(map(str, odd[:8]))} hold"
-    return f"{ranks} other values than rank {parts[0].rank}"
+def _of_replicas(
+    holders: Sequence[Sequence[tuple[int, Parameter]]], join: Callable[[Sequence[Parameter]], Parameter]
+) -> Parameter:
+    """Return the whole of the shards at each place, each of which some ranks hold; the first is taken.
+
+    Where ranks of a place hold different values, the whole has this fault, and the whole of the other rank's.
+    """
+    firsts = [ranks[0][1] for ranks in holders]
+    whole = join(firsts)
+    for place, [(rank, first), *others] in enumerate(holders):
+        odd = [
+            (number, shard)
+            for number, shard in others
+            if not np.array_equal(shard.digest().own.rows, first.digest().own.rows)
+        ]
+        if odd and not whole.fault:
+            words = f"rank {odd[0][0]} holds" if len(odd) == 1 else f"ranks {_first_ranks(odd)} hold"
+            other = join([*firsts[:place], odd[0][1], *firsts[place + 1 :]])
+            replica = Replica(f"rank {odd[0][0]}", f"rank {rank}", other)
+            return replace(whole, fault=f"{words} other values than rank {rank}", replica=replica)
+    return whole
+
+
+def _first_ranks(odd: Sequence[tuple[int, Parameter]]) -> str:
+    return ", ".join(str(number) for number, _ in odd[:_MOST_RANKS])
 
 
 def _without_padding(name: str, whole: Parameter, shape: tuple[int, ...] | None) -> Parameter:
@@ -331,52 +405,3 @@ def _without_padding(name: str, whole: Parameter, shape: tuple[int, ...] | None)
         return whole
     cut = rows_of(whole, [slice(0, shape[0])])
     return replace(cut, note=f"{padding} rows of padding are not compared")
-
-
-class _Numbering:
-    """Continuation of the numbers of layers from stage to stage and of those of experts from rank to rank.
-
-    Megatron begins both anew at 0 on each rank; vLLM, SGLang and FSDP number through. Which of the two it is shows
-    where the numbers of two stages, or of two expert parallel ranks, overlap.
-    """
-
-    def __init__(self, shares: Iterable[Share], names: ModelNames) -> None:
-        layers: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
-        experts: defaultdict[int, set[int]] = defaultdict(set)
-        for share in shares:
-            stage, rank = share.layout.get("pp", (0, 1))[0], share.layout.get("ep", (0, 1))[0]
-            for shared in share.parameters:
-                canonical = names.canonical(shared.name)
-                layers[shared.chunk, stage].update(() if canonical.layer is None else (canonical.layer,))
-                experts[rank].update(() if canonical.expert is None else (canonical.expert,))
-        self._layers = _offsets(layers)
-        self._experts = _offsets(experts)
-
-    def numbered(self, name: str, canonical: Canonical, share: Share, chunk: int) -> str:
-        """Return a canonical name, or one of a part of it, with the numbers of the whole model."""
-        if canonical.layer is not None:
-            first = self._layers.get((chunk, share.layout.get("pp", (0, 1))[0]), 0)
-            layer = canonical.layer + (first if share.first_layer is None else share.first_layer)
-            name = _LAYER.sub(str(layer), name, count=1)
-        if canonical.expert is not None:
-            first = self._experts.get(share.layout.get("ep", (0, 1))[0], 0)
-            expert = canonical.expert + (first if share.first_expert is None else share.first_expert)
-            name = _EXPERT_NUMBER.sub(str(expert), name, count=1)
-        return name
-
-    def first_expert(self, share: Share, count: int) -> int:
-        """Return the number of the first of the ``count`` experts that a rank holds as one stack."""
-        return share.layout.get("ep", (0, 1))[0] * count if share.first_expert is None else share.first_expert
-
-
-def _offsets(numbers: Mapping[_Key, set[int]]) -> dict[_Key, int]:
-    """Return by what each rank's numbers are to grow: nothing where no two ranks have the same."""
-    total = sum(map(len, numbers.values()))
-    if len(set().union(*numbers.values())) == total:
-        return {}
-    offsets: dict[_Key, int] = {}
-    following = 0
-    for key in sorted(numbers):
-        offsets[key] = following
-        following += max(numbers[key], default=-1) + 1
-    return offsets

@@ -1,34 +1,27 @@
-"""Differences of two parameters: their kind, by the digests of rows and columns, and the distance in float64."""
+"""Differences of two parameters: their kind, by the digests of rows and columns."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from msprobe_hooks.extensions.checkpoint.weights_file import Digest, Numbers
 from msprobe_hooks.messages import listed
-from msprobe_standards import chunks
-from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.errors import CheckpointError, UserError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import MatrixDigest, Parameter, Piece
-from pytest_msprobe.extensions.checkpoint.same_shape import Others
 
 #: A parameter of an earlier step, and in words which.
 Earlier: TypeAlias = tuple[str, Parameter]
+#: Returns other golden parameters of a shape: the name of each, itself, and its digests.
+Others: TypeAlias = Callable[[], Iterable[tuple[str, Parameter, MatrixDigest]]]
 
 # So many runs of rows are named.
 _MOST_RUNS = 4
-
-# Two elements a byte, of which torch (2.8 and later) converts none.
-_FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
-# By their bits: sign, two of exponent, one of mantissa (OCP Microscaling Formats 1.0, 5.3.3).
-_FLOAT4_VALUES = torch.tensor([sign * x for sign in (1, -1) for x in (0, 0.5, 1, 1.5, 2, 3, 4, 6)], dtype=torch.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +29,15 @@ class Difference:
     """Difference of weights: ``kind`` in a word, ``words`` for a reason, and rows and columns, as runs of numbers.
 
     ``kind`` is ``equal``, ``rounded`` (equal in bfloat16), ``transposed``, ``earlier``, ``swapped``, ``partly``,
-    ``reordered``, ``shape`` or ``all``.
+    ``reordered``, ``shape`` or ``all``; where there are values also ``twice`` (rounded twice), ``unit`` (a unit apart)
+    or ``low_rank``. ``cause`` is what parameters have in common that differ in the same way, empty for ``words``.
     """
 
     kind: str
     words: str
     rows: tuple[tuple[int, int], ...] = ()
     columns: tuple[tuple[int, int], ...] = ()
+    cause: str = ""
 
 
 def difference(
@@ -84,7 +79,8 @@ def _swapped(target: Parameter, ours: MatrixDigest, others: Others) -> Differenc
     if not names:
         return None
     # Of many, as of norms that are all 1, the first says enough.
-    return Difference("swapped", f"equal to golden's {listed(names, 1)}", ((0, len(ours.own.rows)),))
+    words = f"equal to golden's {listed(names, 1)}"
+    return Difference("swapped", words, ((0, len(ours.own.rows)),), cause="equal to golden's weight of another name")
 
 
 def _of_shapes(target: Parameter, golden: Parameter, ours: MatrixDigest, theirs: MatrixDigest) -> Difference:
@@ -103,12 +99,12 @@ def _of_values(
     earlier: Iterable[Earlier],
 ) -> Difference:
     own, other = pair
-    rows = _runs(differing)
+    rows = runs_of(differing)
     columns: tuple[tuple[int, int], ...] = ()
     across = None
     if own.columns is not None and other.columns is not None:
         across = own.columns != other.columns
-        columns = _runs(across)
+        columns = runs_of(across)
     stale, is_whole = _earlier(target, own, differing, across, earlier)
     if is_whole:
         return Difference("earlier", f"not synchronised{stale}", rows, columns)
@@ -118,22 +114,22 @@ def _of_values(
     count_of_columns = sum(stop - start for start, stop in columns)
     if not stale and np.array_equal(np.sort(own.rows), np.sort(other.rows)):
         words = f"{unit} are golden's in another order"
-        words += f" ({count} of {height}: {_in_words(rows)})" if count < height else ""
-        return Difference("reordered", words, rows, columns)
+        words += f" ({count} of {height}: {in_words(rows)})" if count < height else ""
+        return Difference("reordered", words, rows, columns, "rows are golden's in another order")
     if count < height:
         where = _where(target.pieces, rows, None) or _where(golden.pieces, rows, None)
-        words = f"{count} of {height} {unit} differ ({_in_words(rows)}){where}"
-        return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
+        words = f"{count} of {height} {unit} differ ({in_words(rows)}){where}{stale}"
+        return Difference("earlier" if stale else "partly", words, rows, columns, f"some {unit} differ{where}{stale}")
     if 0 < count_of_columns < width:
         where = _where(target.pieces, None, columns) or _where(golden.pieces, None, columns)
-        words = f"{count_of_columns} of {width} columns differ ({_in_words(columns)}){where}"
-        return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
+        words = f"{count_of_columns} of {width} columns differ ({in_words(columns)}){where}{stale}"
+        return Difference("earlier" if stale else "partly", words, rows, columns, f"some columns differ{where}{stale}")
     if stale:
-        return Difference("earlier", f"all {height} {unit} differ{stale}", rows, columns)
+        return Difference("earlier", f"all {height} {unit} differ{stale}", rows, columns, f"all {unit} differ{stale}")
     pairs = (own.columns, other.columns)
     if pairs[0] is not None and pairs[1] is not None and np.array_equal(np.sort(pairs[0]), np.sort(pairs[1])):
         return Difference("reordered", "columns are golden's in another order", rows, columns)
-    return Difference("all", f"all {height} {unit} differ", rows, columns)
+    return Difference("all", f"all {height} {unit} differ", rows, columns, "all values differ")
 
 
 def _earlier(
@@ -187,13 +183,14 @@ def _is_transposed(own: Digest, other: Digest) -> bool:
     return True in fitting and False not in fitting
 
 
-def _runs(flags: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+def runs_of(flags: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
     """Return the runs of true ones, each as its first and the one after its last."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
     return tuple((int(start), int(stop)) for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
-def _in_words(runs: Sequence[tuple[int, int]]) -> str:
+def in_words(runs: Sequence[tuple[int, int]]) -> str:
+    """Return the first runs in words, and how many more there are."""
     shown = [str(start) if stop == start + 1 else f"{start}-{stop - 1}" for start, stop in runs[:_MOST_RUNS]]
     more = f" and {len(runs) - _MOST_RUNS} more" if len(runs) > _MOST_RUNS else ""
     return ", ".join(shown) + more
@@ -227,94 +224,33 @@ def _overlap(extent: range, run: tuple[int, int]) -> bool:
     return extent.start < run[1] and run[0] < extent.stop
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
-    """``cosine`` is 1 where both are zero, None where one is; ``relative`` is the norm of the difference by golden's.
+class SameShape:
+    """The golden parameters by shape, to one of which a target's may be equal under another name.
 
-    ``is_equal`` is of bits; a NaN in one alone makes all numbers infinite.
+    The digests of each are read once, when they are first asked for.
     """
 
-    is_equal: bool
-    max_abs: float
-    max_relative: float
-    l2: float
-    relative: float
-    cosine: float | None
+    def __init__(self, golden: Mapping[str, Parameter]) -> None:
+        self._golden = golden
+        self._names: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for name, parameter in golden.items():
+            if not parameter.fault:
+                self._names[tuple(parameter.shape)].append(name)
+        self._digests: dict[str, MatrixDigest | None] = {}
 
+    def others(self, name: str) -> Iterator[tuple[str, Parameter, MatrixDigest]]:
+        """Yield the other golden parameters of the shape of the one of this name; those that cannot be read are not."""
+        own = self._golden.get(name)
+        for other in self._names[tuple(own.shape)] if own is not None else ():
+            digest = None if other == name else self._digest(other)
+            if digest is not None:
+                yield other, self._golden[other], digest
 
-def distance(target: Tensor, golden: Tensor) -> Distance:
-    """Measure two plain tensors of one shape, of any dtypes."""
-    ours, theirs = (tensor.detach().resolve_conj().resolve_neg() for tensor in (target, golden))
-    if have_equal_bits(ours, theirs):
-        return Distance(True, 0.0, 0.0, 0.0, 0.0, 1.0)
-    l2 = target_norm = golden_norm = product = max_abs = max_relative = 0.0
-    for t, g in _parts(ours, theirs):
-        difference = _difference(t, g)
-        t, g = _wide(t), _wide(g)
-        max_abs = max(max_abs, float(difference.max()))
-        ratio = torch.where(difference == 0, 0.0, difference / g.abs())
-        max_relative = max(max_relative, float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max()))
-        t, g = t.nan_to_num(0.0, 0.0, 0.0), g.nan_to_num(0.0, 0.0, 0.0)
-        product += float(t @ g)
-        l2, target_norm, golden_norm = map(
-            math.hypot, (l2, target_norm, golden_norm), (_norm(difference), _norm(t), _norm(g))
-        )
-    relative = 0.0 if not max_abs else l2 / golden_norm if 0 < golden_norm < math.inf else math.inf
-    return Distance(False, max_abs, max_relative, l2, relative, _cosine(target_norm, product, golden_norm))
-
-
-def have_equal_bits(target: Tensor, golden: Tensor) -> bool:
-    """Return whether two plain tensors agree in shape, dtype and each bit."""
-    if target.shape != golden.shape or target.dtype != golden.dtype:
-        return False
-    return all(torch.equal(t.view(torch.uint8), g.view(torch.uint8)) for t, g in _parts(target, golden))
-
-
-def _parts(target: Tensor, golden: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    if target.numel():
-        yield from ((t.contiguous(), g.contiguous()) for _, t, g in chunks(target, golden))
-
-
-def _difference(t: Tensor, g: Tensor) -> Tensor:
-    """Return how far elements are apart; infinities and NaN at the same places are equal."""
-    ours, theirs = _wide(t), _wide(g)
-    apart = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, ours - theirs).abs()
-    apart = apart.nan_to_num(nan=math.inf, posinf=math.inf)
-    if t.dtype == g.dtype and t.dtype in (torch.int64, torch.uint64):
-        # float64 does not hold all of 64 bits, and integers that differ are at least 1 apart.
-        apart = torch.where(t == g, 0.0, apart.clamp(min=1.0))
-    return apart
-
-
-def _norm(part: Tensor) -> float:
-    """Return the norm, also where squares of float64 overflow or vanish."""
-    largest = float(part.abs().max())
-    return largest * float(torch.linalg.vector_norm(part / largest)) if 0 < largest < math.inf else largest
-
-
-def can_be_measured(target: Tensor, golden: Tensor) -> bool:
-    """Return whether the elements of two tensors are numbers that torch knows, as many on both sides."""
-    packed = [tensor.dtype is _FLOAT4 for tensor in (target, golden)]
-    return all(packed) or not (any(packed) or any(map(_is_opaque, (target, golden))))
-
-
-def _is_opaque(tensor: Tensor) -> bool:
-    """Return whether torch has a dtype, such as ``uint4``, for the name alone."""
-    try:
-        tensor.new_zeros(1, dtype=tensor.dtype).double()
-    except (NotImplementedError, RuntimeError):
-        return True
-    return False
-
-
-def _wide(part: Tensor) -> Tensor:
-    if part.dtype is _FLOAT4:
-        packed = part.view(torch.uint8)
-        return _FLOAT4_VALUES[torch.stack([packed & 15, packed >> 4], -1).reshape(-1).long()]
-    return torch.view_as_real(part.to(torch.complex128)).reshape(-1) if part.is_complex() else part.double()
-
-
-def _cosine(target_norm: float, product: float, golden_norm: float) -> float | None:
-    if not target_norm or not golden_norm:
-        return 1.0 if target_norm == golden_norm else None
-    return max(-1.0, min(1.0, product / target_norm / golden_norm))
+    def _digest(self, name: str) -> MatrixDigest | None:
+        if name not in self._digests:
+            try:
+                self._digests[name] = self._golden[name].digest()
+            except (UserError, RuntimeError, TypeError, ValueError):
+                # Such as a sparse one, which has no rows.
+                self._digests[name] = None
+        return self._digests[name]

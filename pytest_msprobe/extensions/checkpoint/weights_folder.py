@@ -129,7 +129,7 @@ def _shared(folder: Path, written: WrittenParameter, numbers: Numbers) -> Shared
             partial(_load, folder, written, number),
             has_values=bool(written.file),
             stored=partial(_digest, *pair),
-            is_buffer=written.is_buffer,
+            optional="a buffer" if written.is_buffer else "",
         )
         for number, pair in enumerate(zip(own, rounded, strict=True))
     )
@@ -169,6 +169,8 @@ def _load(folder: Path, written: WrittenParameter, number: int) -> Tensor:
     except (OSError, ValueError, EOFError) as error:
         raise CheckpointError(f"{written.name} cannot be read: {error}", file=path) from None
     shape = written.shape[1:] if is_stack(written.shape) else written.shape
+    if not matrix.size:
+        return torch.empty(shape, dtype=dtype)
     return torch.from_numpy(matrix).view(dtype).reshape(shape)
 
 

@@ -10,7 +10,7 @@ import torch
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import parameter
 from pytest_msprobe.extensions.checkpoint.items import judge_parameter
-from pytest_msprobe.extensions.checkpoint.weight_differences import distance
+from pytest_msprobe.extensions.checkpoint.value_differences import distance
 
 
 def outcome(target: torch.Tensor, golden: torch.Tensor, limit: float = 0.0) -> str:

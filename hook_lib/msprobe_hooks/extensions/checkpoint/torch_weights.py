@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,8 +93,10 @@ _WANTED = "a module, a list of modules, a state dict, or pairs of names and tens
 class TorchWeight:
     """One tensor with its name; ``written`` says all of it that needs no values."""
 
-    def __init__(self, name: str, tensor: Tensor, chunk: int, *, is_buffer: bool) -> None:
-        placed = _placed(name, tensor)
+    def __init__(
+        self, name: str, tensor: Tensor, chunk: int, *, is_buffer: bool, place: Mapping[str, Any] | None = None
+    ) -> None:
+        placed = _placed(name, tensor) if place is None else {"local": tensor, **place}
         self._local = placed.pop("local")
         if self._local.is_meta or self._local.layout is not torch.strided or self._local.is_quantized:
             raise ConfigError("weights", name, "a dense tensor that has values")
@@ -150,14 +153,70 @@ def torch_weights(weights: Any) -> Iterator[TorchWeight | str]:
 
 
 def _of_module(module: nn.Module, chunk: int) -> Iterator[TorchWeight]:
-    if any(hasattr(submodule, "_flat_param") for submodule in module.modules()):
-        raise ConfigError("weights", type(module).__name__, "a state dict, since FSDP1 keeps one flat tensor")
+    flat: set[int] = set()
+    for prefix, owner in module.named_modules():
+        handle = getattr(owner, "_handle", None)
+        if hasattr(owner, "_fsdp_wrapped_module") and handle is not None:
+            try:
+                yield from _of_flat(prefix, handle, chunk)
+                views = (*(handle.flat_param._params or ()), *(handle.flat_param._shared_params or ()))
+            except AttributeError as error:
+                instead = f"a state dict: FSDP1 of this torch is not known ({error})"
+                raise ConfigError("weights", type(module).__name__, instead) from None
+            flat.update(map(id, (handle.flat_param, *views)))
     for name, parameter in module.named_parameters(remove_duplicate=False):
-        yield TorchWeight(name, parameter, chunk, is_buffer=False)
+        if id(parameter) not in flat:
+            yield TorchWeight(name, _by_expert(module, name, parameter), chunk, is_buffer=False)
     for prefix, owner in module.named_modules():
         for name, buffer in owner.named_buffers(recurse=False):
             if name not in owner._non_persistent_buffers_set:
                 yield TorchWeight(f"{prefix}.{name}".lstrip("."), buffer, chunk, is_buffer=True)
+
+
+def _by_expert(module: nn.Module, name: str, parameter: Tensor) -> Tensor:
+    """Return a matrix of all of Megatron's grouped experts [out, in] of each (megatron.core, GroupedMLP.forward)."""
+    owner, _, last = name.rpartition(".")
+    if last not in ("weight1", "weight2") or parameter.dim() != 2:
+        return parameter
+    count = getattr(module.get_submodule(owner), "num_local_experts", None)
+    if not isinstance(count, int) or count < 1:
+        return parameter
+    shape = (count, len(parameter), -1) if last == "weight1" else (count, -1, parameter.shape[1])
+    return parameter.detach().view(shape).transpose(1, 2)
+
+
+def _of_flat(prefix: str, handle: Any, chunk: int) -> Iterator[TorchWeight]:
+    """Yield what this rank holds of each parameter in a flat one of FSDP1, as rectangles that know their places.
+
+    A parameter that is tied to another is yielded under the name that FSDP keeps it by.
+    """
+    flat = handle.flat_param
+    # Until the first forward pass the parameter is its shard.
+    local = getattr(flat, "_local_shard", flat).detach() if handle.uses_sharded_strategy else flat.detach()
+    for name, shape, part in zip(flat._fqns, flat._shapes, flat._shard_param_infos, strict=True):
+        if not part.in_shard:
+            continue
+        values = local[part.offset_in_shard : part.offset_in_shard + part.numel_in_shard]
+        whole = tuple(shape)
+        if len(values) == math.prod(whole):
+            place = {"whole_shape": whole, "offset": (0,) * len(whole)}
+            yield TorchWeight(f"{prefix}.{name}".lstrip("."), values.view(whole), chunk, is_buffer=False, place=place)
+            continue
+        for rectangle, offset in _rectangles(values, part.intra_param_start_idx, math.prod(whole[1:])):
+            place = {"whole_shape": whole, "offset": offset[: max(len(whole), 1)]}
+            shard = rectangle if len(whole) > 1 else rectangle.reshape(-1)
+            yield TorchWeight(f"{prefix}.{name}".lstrip("."), shard, chunk, is_buffer=False, place=place)
+
+
+def _rectangles(values: Tensor, first: int, width: int) -> Iterator[tuple[Tensor, tuple[int, int]]]:
+    """Yield elements of a flat matrix from the number ``first`` on: the end of a row, whole rows, the start of one."""
+    start = 0
+    while start < len(values):
+        row, column = divmod(first + start, width)
+        left = len(values) - start
+        count = min(width - column, left) if column or left < width else left // width * width
+        yield values[start : start + count].view(-1, min(count, width)), (row, column)
+        start += count
 
 
 def _placed(name: str, tensor: Tensor) -> dict[str, Any]:

@@ -266,19 +266,20 @@ def digest(elements: Elements) -> Digest:
     step = max(1, min(_MOST_TERMS, elements.block // width))
     factors = [elements.place(_column_factors(number, elements.columns, elements.digits)) for number in (0, 1)]
     heights = [elements.place(_powers(number, min(step, elements.rows))) for number in (0, 1)]
-    rows: tuple[list[Any], list[Any]] = [], []
+    # Made at once: small arrays kept from each block would be where the next one's memory was.
+    rows = [elements.place(np.zeros(elements.rows)) for _ in BASES]
     columns: list[Any] = [0.0, 0.0]
     for start in range(0, elements.rows, step):
         block = elements.read(start, min(start + step, elements.rows))
         for number, base in enumerate(BASES):
-            rows[number].append(_products(block, factors[number], width))
+            rows[number][start : start + len(block)] = _products(block, factors[number], width)
             below = heights[number][: len(block)] @ block % PRIME
             columns[number] = (columns[number] + below * pow(base, start, PRIME)) % PRIME
     ends = (
         _of_elements(elements.fetch([column_sums]), number, elements.digits)
         for number, column_sums in enumerate(columns)
     )
-    return Digest(_packed(*map(elements.fetch, rows)), _packed(*ends))
+    return Digest(_packed(*(elements.fetch([row_sums]) for row_sums in rows)), _packed(*ends))
 
 
 def _products(block: Any, factors: Any, width: int) -> Any:
