@@ -167,9 +167,9 @@ def communication_lanes(
         for call, _ in (exchange.members if exchange is not None else [(lead_call, None)])
     }
     for place, item in judged_by.items():
-        own = calls[places[place]]
-        if item != (own.lane, own.name):
-            calls[places[place]] = replace(own, item=item)
+        shown = calls[places[place]]
+        if item != (shown.lane, shown.name):
+            calls[places[place]] = replace(shown, item=item)
     first = _mark_first(calls, joins)
     wrong = sum(result.outcome == "fail" for result in results.values())
     exchanges = sum(len(step.exchanges) for step in steps)

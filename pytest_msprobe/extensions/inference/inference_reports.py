@@ -22,8 +22,8 @@ from pytest_msprobe.reports.pages import page_number
 from pytest_msprobe.reports.summary import write_section
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import as_json
-from pytest_msprobe.run.shared_options import JSON
 from pytest_msprobe.run.rerun_command import display_path, rerun_step
+from pytest_msprobe.run.shared_options import JSON
 from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:

@@ -263,12 +263,12 @@ def aligned_columns(
 ) -> dict[tuple[int, str], int]:
     """Return a column for each record by rank and name: ascending on each rank, one for those that are together."""
     columns: dict[tuple[int, str], int] = {}
-    known = {rank: frozenset(own) for rank, own in names.items()}
+    records = {rank: frozenset(own) for rank, own in names.items()}
     rest = {rank: iter(own) for rank, own in names.items()}
     reached = dict.fromkeys(names, 0)
 
-    def pass_to(rank: int, last: str | None) -> None:
-        """Give the records of a rank before this one, or all, the next columns."""
+    def place_until(rank: int, last: str | None) -> None:
+        # Those of the rank before this one, or all, come into the next columns.
         for name in rest[rank]:
             if name == last:
                 return
@@ -276,14 +276,14 @@ def aligned_columns(
             reached[rank] += 1
 
     for group in together:
-        waiting = [(rank, name) for rank, name in group if (rank, name) not in columns and name in known[rank]]
+        waiting = [(rank, name) for rank, name in group if (rank, name) not in columns and name in records[rank]]
         for rank, name in waiting:
-            pass_to(rank, name)
+            place_until(rank, name)
         column = max((reached[rank] for rank, _ in waiting), default=0)
         for rank, name in waiting:
             columns[rank, name], reached[rank] = column, column + 1
     for rank in names:
-        pass_to(rank, None)
+        place_until(rank, None)
     return columns
 
 

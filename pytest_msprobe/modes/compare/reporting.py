@@ -159,10 +159,7 @@ def write_page_of(
     graphs: PageGraphs | None,
     config: pytest.Config | None = None,
 ) -> None:
-    """Write the page of compared dumps; ``count`` is the number of calls. Raises OSError where the disk refuses.
-
-    Without ``config`` there is no run to repeat, and the page has no commands.
-    """
+    """Write the page of compared dumps, of ``count`` calls; without ``config`` it has no commands. Raises OSError."""
     from pytest_msprobe.modes.compare.reports.html import write_html
 
     with_settings: list[ComparedCall] = []

@@ -21,8 +21,8 @@ _REASON_LENGTH = 300
 class Compared:
     """One thing that was compared: what came of it and why, its group, and both sides as text where they are short.
 
-    ``number`` is how far the sides are apart, None where that is no number; ``details`` are pairs of a name and a text. ``item`` is
-    the file and the name of the item that compared it.
+    ``number`` is how far the sides are apart, None where that is no number; ``details`` are pairs of a name and a text.
+    ``item`` is the file and the name of the item that compared it.
     """
 
     name: str

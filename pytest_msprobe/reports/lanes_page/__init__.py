@@ -22,7 +22,7 @@ class LaneCall:
     """One call: its lane and its column in the grid, what came of it and why.
 
     ``kind`` is what happened in a word, ``why`` says it in one line, ``details`` are pairs of a name and a text. Where
-    ``begins`` what is wrong began there. ``item`` is the lane and the record of the item that judged it, if not its own.
+    ``begins`` what is wrong began there. ``item`` is the lane and the record of the item that judged it if another.
     """
 
     lane: int

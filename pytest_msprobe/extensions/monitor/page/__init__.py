@@ -134,8 +134,8 @@ class MonitorPage:
         first = (failed or warned)[0]
         label = self._ranks[self._place(first)].label
         place = ", ".join(part for part in (label, first.item) if part)
-        found = f"{len(failed)} of {self._judged} series failed" if failed else f"none failed, {len(warned)} warned"
-        return f"{found}, first at step {first.alarms[0].step}: {place}"
+        answer = f"{len(failed)} of {self._judged} series failed" if failed else f"none failed, {len(warned)} warned"
+        return f"{answer}, first at step {first.alarms[0].step}: {place}"
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -128,7 +128,7 @@ class WatchedPage:
 
 @dataclass(frozen=True, slots=True)
 class WidestGap:
-    """Where two runs are farthest apart: the place of the series among the curves, the step, and what it is in words."""
+    """Largest gap of two runs: the place of its series among the curves, its step, and both in words."""
 
     curves: int
     step: int

@@ -72,12 +72,15 @@ function sheetOf(row) {
     ways.append(button, " ");
   }
   ways.append(linkButton(fragmentOf(row)));
-  const steps = nextSteps({ dump: placeOfPair(row)[PLACE.dump], record: call[CALL.record] });
-  const parts = [brokenAtDots(element("h2"), row[ROW.name]), ways, ...wrongValues(row[ROW.call]), ...steps, factsOf(row, call)];
+  const parts = [brokenAtDots(element("h2"), row[ROW.name]), ways, ...wrongValues(row[ROW.call]), ...commandsOf(call), factsOf(row, call)];
   for (const text of [row[ROW.messages], call[CALL.reason]]) if (text) parts.push(element("pre", text));
   if (row[ROW.histogram].length) parts.push(element("h3", "Elements by relative error"), histogram(row[ROW.histogram]));
   if (call[CALL.stack] >= 0) parts.push(element("h3", "Called at"), element("pre", page.stacks[call[CALL.stack]]));
   return parts;
+}
+
+function commandsOf(call) {
+  return nextSteps({ dump: page.places[call[CALL.pair]][PLACE.dump], record: call[CALL.record] });
 }
 
 function factsOf(row, call) {
@@ -279,10 +282,12 @@ function clearFilters() {
 /* The page. */
 
 function modulePath(call) {
-  // Module.block.fc.Linear.forward.0 is block/fc; what has no module is grouped by the type of its API.
+  // Module.block.fc.Linear.forward.0 is block/fc; what has no module is grouped by the type of its API, and a value of
+  // training against inference, which is of no call, by its own name.
   const name = call[CALL.module] || (/^(Module|Cell)\./.test(call[CALL.record]) ? call[CALL.record] : "");
   const parts = name.split(".");
   const end = parts.findIndex((part, place) => place > 1 && /^(forward|backward|parameters_grad)$/.test(part));
+  if (!name && page.tokens) return call[CALL.record].replaceAll(".", "/");
   if (!/^(Module|Cell)$/.test(parts[0]) || end < 0) return name ? name.replaceAll(".", "/") : `outside of modules/${call[CALL.record].split(".")[0]}`;
   return parts.slice(1, end - 1).join("/") || parts[1];
 }
