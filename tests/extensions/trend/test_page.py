@@ -46,8 +46,7 @@ def test_what_got_worse_comes_first_and_is_open(browser: Any) -> None:
     assert len(browser.find_elements("css selector", "#details svg circle")) == 2
     assert texts(browser, "h1") == ["1 of 3 APIs got worse in the last of 2 runs, first Torch.mul forward, x30"]
     (again,) = texts(browser, "#details .command pre")
-    assert again.startswith("pytest ")
-    assert again.endswith("::Torch.mul.0.forward")
+    assert again == "pytest --msprobe-dump=/data/run/dump.json::Torch.mul.0.forward --msprobe-device npu:3"
     assert browser.get_log("browser") == []
 
 

@@ -3,9 +3,9 @@ const LOW = -4, HIGH = 6, BINS = 40;
 const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: [], plotted: [] };
 
 const table = makeTable(byId("scroller"), [
-  { title: "Result", width: 80, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
+  { title: "Result", width: 80, narrow: 60, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
   ...historyColumns(),
-  { title: "Record", width: 210, narrow: 150, name: true, of: (row) => columnsOf.name[row] },
+  { title: "Record", width: 210, narrow: 120, name: true, of: (row) => columnsOf.name[row] },
   { title: "Error / allowed", width: 120, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Why", width: hasPast ? 140 : 220, narrow: 180, grow: true, of: (row) => word("reason", row) },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },

@@ -164,7 +164,7 @@ function onKey(event) {
   } else if (event.key === "Escape") {
     zoom(0, BINS - 1);
   } else if (event.key === "Enter") {
-    byId("details").querySelector("figure")?.focus();
+    byId("details").querySelector(".figure")?.focus();
   } else return;
   event.preventDefault();
 }

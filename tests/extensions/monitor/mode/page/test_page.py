@@ -254,8 +254,8 @@ def test_searching_and_findings_choose_rows(look: Callable[..., Any]) -> None:
 def test_ranks_are_small_multiples_that_lead_to_them(look: Callable[..., Any]) -> None:
     browser = look(norms(), norms(2.0), norms())
     assert texts(browser, "#details h3")[-1] == "norm by rank"
-    assert texts(browser, "#details figcaption") == ["rank 0", "rank 1", "rank 2"]
-    click(browser, "{click: () => document.querySelectorAll('#details figure')[1].dispatchEvent(new Event('click'))}")
+    assert texts(browser, "#details .figure .caption") == ["rank 0", "rank 1", "rank 2"]
+    click(browser, "{click: () => document.querySelectorAll('#details .figure')[1].dispatchEvent(new Event('click'))}")
     assert browser.execute_script("return byId('rank').value") == "1"
 
 
