@@ -21,6 +21,9 @@ MATH_MODE = "math_mode"
 #: Under this name a result that passes says why its verdict says little.
 LITTLE_JUDGED = "little_judged"
 
+#: Under this name a result has the cases that were saved of it, each with its ``folder``.
+SAVED = "saved"
+
 #: Under this name a result that passes says by how much more than sums in float32 an output errs.
 NARROW_SUMS = "narrow_sums"
 

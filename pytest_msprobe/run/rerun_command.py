@@ -9,6 +9,7 @@ import pytest
 
 from msprobe_hooks.dump.recording_paths import home_of
 from pytest_msprobe.devices.registry import on_card
+from pytest_msprobe.reports.next_steps import NextStep
 from pytest_msprobe.run.mode import modes_of
 from pytest_msprobe.run.options import Options, options_key
 
@@ -30,6 +31,12 @@ def rerun_command(config: pytest.Config, dump: Path | str, record: str, card: st
     options = config.stash[options_key]
     words = on_card(options.mode.rerun_words(config), card)
     return shlex.join(["pytest", record_argument(options, dump, record), *words])
+
+
+def rerun_step(config: pytest.Config) -> NextStep:
+    """Return the command on a page that runs its record again, with paths as seen from where pytest was started."""
+    words = shlex.split(rerun_command(config, "<dump>", "<record>"))
+    return "Run this item alone", [word.removeprefix(f"{config.invocation_params.dir}/") for word in words]
 
 
 def rerun_test_command(item: pytest.Item, card: str) -> str:

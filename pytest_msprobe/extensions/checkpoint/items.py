@@ -35,7 +35,9 @@ from pytest_msprobe.reports.differences_page import Compared, Differences, write
 from pytest_msprobe.reports.page_file import Results
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result
+from pytest_msprobe.run.collection import dump_of_id
 from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.rerun_command import display_path, rerun_step
 
 if TYPE_CHECKING:
     import pytest
@@ -310,12 +312,20 @@ _TITLES = {
 }
 
 
-def write_checkpoint_page(path: Path, results: Results, *, sides: Sequence[str], order: Mapping[str, int]) -> None:
+def write_checkpoint_page(
+    path: Path, results: Results, *, config: pytest.Config, sides: Sequence[str], order: Mapping[str, int]
+) -> None:
     """Write the page of all parameters, in ``order`` by name. Raises OSError where the disk refuses."""
     ordered = sorted(results.items(), key=lambda item: order.get(item[1].record, len(order)))
     # The same parameter of each of several checkpoints is a row of its own.
     several = len(sides) > 2
-    rows = [_compared(f"{_file_of(item)}: " if several else "", result) for item, result in ordered]
+    rows = [
+        replace(
+            _compared(f"{_file_of(item)}: " if several else "", result),
+            item=(display_path(config, dump_of_id(config, item)), result.record),
+        )
+        for item, result in ordered
+    ]
     differing = sum(row.outcome in ("fail", "warn") for row in rows)
     page = Differences(
         title=f"{differing} of {counted(len(rows), 'parameter')} differ",
@@ -323,6 +333,7 @@ def write_checkpoint_page(path: Path, results: Results, *, sides: Sequence[str],
         noun="parameter",
         rows=rows,
         number_title="Distance / norm",
+        commands=[rerun_step(config)],
     )
     write_differences_page(path, page, title="Checkpoint")
 
@@ -334,8 +345,7 @@ def _file_of(item: str) -> str:
 def _compared(checkpoint: str, result: DirectionResult) -> Compared:
     numbers: dict[str, Any] = result.extras.get(EXTRA, {})
     metrics = result.verdict.metrics
-    # What is missing or has another shape is farther apart than any number.
-    unmeasured = math.inf if result.outcome == "fail" else 0.0 if result.outcome == "pass" else None
+    unmeasured = 0.0 if result.outcome == "pass" else None
     lines = [f"{title}: {metrics[name]:.9g}" for name, title in _TITLES.items() if name in metrics]
     lines += [f"{name}: {numbers[name]}" for name in ("shape", "numel") if name in numbers]
     parts = [("Numbers", "\n".join(lines))] if lines else []

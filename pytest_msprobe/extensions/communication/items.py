@@ -12,7 +12,7 @@ import pytest
 
 from msprobe_hooks.dump.communication.jsonl import Call, Exchange
 from msprobe_hooks.messages import counted
-from pytest_msprobe.extensions.communication.judging import judge_exchange, judge_unmatched
+from pytest_msprobe.extensions.communication.judging import alarm_of, judge_exchange, judge_unmatched
 from pytest_msprobe.extensions.communication.messages import (
     StepCommunication,
     Wait,
@@ -27,6 +27,7 @@ from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.collection import dump_of_id
 from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.rerun_command import display_path, rerun_step
 
 if TYPE_CHECKING:
     import pytest
@@ -93,6 +94,8 @@ def _name(exchange: Exchange) -> str:
 
 
 _WORST_FIRST = ("fail", "warn", "skip", "pass")
+# What a call of a communication that differs is shown as, but for that of a partner.
+_WRONG = ("fail", "missing")
 _STATES = {"ended": "", "raised": "raised", "launched": "never waited for", "began": "did not return"}
 # Seconds; below this a wait is what any machine has.
 _LEAST_WAIT = 1e-3
@@ -115,23 +118,29 @@ def write_communication_page(
 ) -> None:
     """Write the page of what came of all communications. Raises OSError where the disk refuses."""
     by_record = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
-    write_lanes_page(path, communication_lanes(steps, folders, by_record), title="Communication")
+    dumps = [display_path(config, own.path) for step in steps for own in step.step.ranks.values()]
+    lanes = replace(communication_lanes(steps, folders, by_record), dumps=dumps, commands=[rerun_step(config)])
+    write_lanes_page(path, lanes, title="Communication")
 
 
 def communication_lanes(
     steps: Sequence[StepCommunication], folders: Sequence[str], results: Mapping[tuple[Path, str], DirectionResult]
 ) -> Lanes:
-    """Return the calls of each rank and step, those of one communication one above the other."""
+    """Return the calls of each rank and step, those of one communication one above the other.
+
+    Of one that differs the ranks that differ are wrong, the others partners; a rank without the call has a cell for it.
+    """
     several = len(steps) > 1
     lanes: list[str] = []
     calls: list[LaneCall] = []
     places: dict[_Place, int] = {}
+    lane_of: dict[tuple[int, int], int] = {}
     facts = _facts(steps, results)
     first_column = 0
     for number, step in enumerate(steps):
         for rank, own in step.ranks.items():
             lanes.append(f"{folders[number]}, rank {rank}" if several else f"rank {rank}")
-            column = first_column
+            column, lane_of[number, rank] = first_column, len(lanes) - 1
             for call in own.calls:
                 facts_of_call = facts[number, rank, call.place]
                 # A call without partners follows the one before it.
@@ -140,16 +149,33 @@ def communication_lanes(
                 calls.append(_lane_call(len(lanes) - 1, column, call, facts_of_call))
                 column += 1
         first_column += len(step.exchanges)
-    joins = [
-        [places[number, call.rank, call.place] for call, _ in exchange.members]
+    joins: list[list[int]] = []
+    for number, step in enumerate(steps):
+        for exchange in step.exchanges:
+            joins.append([places[number, call.rank, call.place] for call, _ in exchange.members])
+            lead = calls[joins[-1][0]]
+            if lead.outcome not in ("fail", "partner"):
+                continue
+            for rank in sorted(exchange.missing & step.ranks.keys()):
+                joins[-1].append(len(calls))
+                calls.append(LaneCall(lane_of[number, rank], lead.column, lead.name, "missing", why=lead.why))
+    judged_by = {
+        (number, call.rank, call.place): (lane_of[number, rank], name)
         for number, step in enumerate(steps)
-        for exchange in step.exchanges
-    ]
-    _mark_first(calls, joins)
+        for rank in step.ranks
+        for name, lead_call, exchange in named_exchanges(rank, step)
+        for call, _ in (exchange.members if exchange is not None else [(lead_call, None)])
+    }
+    for place, item in judged_by.items():
+        shown = calls[places[place]]
+        if item != (shown.lane, shown.name):
+            calls[places[place]] = replace(shown, item=item)
+    first = _mark_first(calls, joins)
     wrong = sum(result.outcome == "fail" for result in results.values())
     exchanges = sum(len(step.exchanges) for step in steps)
+    place_of_first = "" if first is None else f", first {first.name}, {lanes[first.lane]}"
     return Lanes(
-        title=f"{wrong} of {counted(exchanges, 'communication')} differ between ranks",
+        title=f"{wrong} of {counted(exchanges, 'communication')} differ between ranks{place_of_first}",
         about=", ".join([*folders[:1], *([f"{len(steps)} steps"] if several else []), counted(len(calls), "call")]),
         lanes=lanes,
         calls=calls,
@@ -185,8 +211,10 @@ def _lane_call(lane: int, column: int, call: Call, facts: _Facts) -> LaneCall:
     if worst is None:
         return LaneCall(lane, column, call.name, "", state, "", tuple(_details(call, facts, "")))
     why, _, story = worst.verdict.reason.partition("\n")
-    details = tuple(_details(call, facts, story))
-    return LaneCall(lane, column, call.name, worst.outcome, state, "" if worst.outcome == "pass" else why, details)
+    details, alarm = tuple(_details(call, facts, story)), alarm_of(worst.extras)
+    is_partner = alarm is not None and bool(alarm.ranks) and call.rank not in alarm.ranks
+    outcome = "partner" if is_partner else worst.outcome
+    return LaneCall(lane, column, call.name, outcome, state, "" if worst.outcome == "pass" else why, details)
 
 
 def _details(call: Call, facts: _Facts, story: str) -> Iterator[tuple[str, str]]:
@@ -203,11 +231,13 @@ def _details(call: Call, facts: _Facts, story: str) -> Iterator[tuple[str, str]]
         yield "Record", "the dump has no record of it: it is known from communication.jsonl"
 
 
-def _mark_first(calls: list[LaneCall], joins: Sequence[Sequence[int]]) -> None:
-    """Mark the earliest communication that differs, on all of its ranks."""
-    wrong = [place for place, call in enumerate(calls) if call.outcome == "fail"]
+def _mark_first(calls: list[LaneCall], joins: Sequence[Sequence[int]]) -> LaneCall | None:
+    """Mark the earliest communication that differs on the ranks that differ, and return the call of the first."""
+    wrong = [place for place, call in enumerate(calls) if call.outcome in _WRONG]
     if not wrong:
-        return
-    first = min(wrong, key=lambda place: (calls[place].column, calls[place].lane))
+        return None
+    first = min(wrong, key=lambda place: (calls[place].column, calls[place].outcome != "fail", calls[place].lane))
     for place in next((join for join in joins if first in join), [first]):
-        calls[place] = replace(calls[place], begins=True)
+        if calls[place].outcome in _WRONG:
+            calls[place] = replace(calls[place], begins=True)
+    return calls[first]

@@ -19,6 +19,7 @@ from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.rerun_command import display_path, rerun_step
 from pytest_msprobe.run.shared_options import XLSX
 
 if TYPE_CHECKING:
@@ -85,8 +86,18 @@ def write_environment_page(path: Path, results: Results, *, config: pytest.Confi
             target, golden_value = ("" if value is None else value_text(value) for value in (pair.target, pair.golden))
             shown = "" if result.outcome == "pass" else why
             details = (("Called at", more),) if more else ()
+            item = display_path(config, file), name
             rows.append(
-                Compared(f"{rank}{name}", pair.section, result.outcome, shown, target, golden_value, details=details)
+                Compared(
+                    f"{rank}{name}",
+                    pair.section,
+                    result.outcome,
+                    shown,
+                    target,
+                    golden_value,
+                    details=details,
+                    item=item,
+                )
             )
     differing = sum(row.outcome in ("fail", "warn") for row in rows)
     page = Differences(
@@ -95,6 +106,7 @@ def write_environment_page(path: Path, results: Results, *, config: pytest.Confi
         noun="fact",
         rows=rows,
         notes=opened.notes,
+        commands=[rerun_step(config)],
     )
     write_differences_page(path, page, title="Environment")
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The module of each name that ``pytest_msprobe`` has from here.
 EXPORTS = {"tensors": "hypothesis_tensors"}
+#: Commands of pages on a record that was checked.
+NEXT_STEPS = (("Look for the smallest input that fails", ("<rerun>", "--msprobe-explore=50")),)
 
 
 def pytest_msprobe_register_check_features(registry: CheckFeatures) -> None:

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
 
+#: Commands of pages on a record.
+NEXT_STEPS = (("Write a test of it", ("pytest-msprobe", "generate", "<dump>", "-k", "<call>")),)
+
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
     """Add ``generate``."""

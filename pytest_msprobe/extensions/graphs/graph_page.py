@@ -23,8 +23,10 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     is_ignored,
     read_record_io,
 )
+from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, build_graph, pair_nodes
+from pytest_msprobe.reports.next_steps import CHECK, next_steps
 from pytest_msprobe.reports.pages import page_number, write_page
 
 if TYPE_CHECKING:
@@ -190,9 +192,36 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
         for dump, run, own_marks, links in zip(dumps, runs, marks, communication_links(dumps), strict=True)
     ]
     nodes, edges = sum(len(run.order) for run in runs), sum(len(run.edges) for run in runs)
-    about = f"{nodes} modules and calls, {edges} values passed between them"
-    data = {"title": title, "about": about, "calls": calls, "graphs": drawn(drawings)}
+    data = {
+        "title": _answer(drawings),
+        "about": f"{title}: {nodes} modules and calls, {edges} values passed between them",
+        "calls": calls,
+        "graphs": drawn(drawings),
+        "dumps": [_below_folder(dump.path) for dump in dumps],
+        "commands": [CHECK, *next_steps()],
+    }
     write_page(path, __package__, data, title="Recorded run", parts=("dagre", "graph"))
+
+
+def _answer(drawings: Sequence[Drawing]) -> str:
+    """Return how many calls inf or nan arises in, and the first of them."""
+    arising = [
+        (drawing.place, name)
+        for drawing in drawings
+        for name, mark in drawing.marks.items()
+        if mark.cause == "culprit" and mark.outcome == "fail"
+    ]
+    if not arising:
+        return "inf or nan arises in no call"
+    place, name = arising[0]
+    where = f", {place}" if len(drawings) > 1 else ""
+    return f"inf or nan arises in {counted(len(arising), 'call')}, first {name}{where}"
+
+
+def _below_folder(path: Path) -> str:
+    """Return a path as seen from the folder in which the command runs, where it lies below that."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _place(dump: Dump, stage: str) -> str:

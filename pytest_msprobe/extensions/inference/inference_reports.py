@@ -25,6 +25,7 @@ from pytest_msprobe.reports.pages import page_number
 from pytest_msprobe.reports.summary import write_section
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import as_json
+from pytest_msprobe.run.rerun_command import display_path, rerun_step
 from pytest_msprobe.run.shared_options import JSON
 from pytest_msprobe.storage.files import atomic_write
 
@@ -294,17 +295,23 @@ def inference_reporters(
             files[options.csv / f"{name}.csv"] = partial(_write_csv, calls=calls, policy=options.policy)
         if compare.xlsx:
             files[compare.xlsx / f"{name}.xlsx"] = partial(_write_xlsx, calls=calls, policy=options.policy)
-        if compare.html:
-            files[compare.html] = partial(_write_page, calls=calls, pair=pair, summary=summary)
-        reporters["msprobe-compare-reports"] = InferenceFiles(files)
+        page = partial(_write_page, calls=calls, pair=pair, summary=summary)
+        reporters["msprobe-compare-reports"] = InferenceFiles(files, compare.html, page)
     return reporters
 
 
 class InferenceFiles:
     """Writes tables and page when all items have finished."""
 
-    def __init__(self, files: Mapping[Path, Callable[[Path], object]]) -> None:
-        self._files = files
+    def __init__(
+        self,
+        files: Mapping[Path, Callable[[Path], object]],
+        html: Path | None,
+        write_page: Callable[..., object],
+    ) -> None:
+        self._files = dict(files)
+        self._html = html
+        self._write_page = write_page
         self._lines: list[tuple[str, bool]] = []
 
     @pytest.hookimpl(trylast=True)
@@ -312,6 +319,8 @@ class InferenceFiles:
         """Write the files; what cannot be written is said in the summary, and the others are written."""
         if session.config.option.collectonly:
             return
+        if self._html is not None:
+            self._files[self._html] = partial(self._write_page, config=session.config)
         for path, write in self._files.items():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -341,7 +350,9 @@ def _write_xlsx(path: Path, *, calls: ComparedCalls, policy: str) -> None:
     write_xlsx(path, calls, columns("tensor", policy, with_stack=False))
 
 
-def _write_page(path: Path, *, calls: ComparedCalls, pair: InferencePair, summary: InferenceSummary) -> None:
+def _write_page(
+    path: Path, *, calls: ComparedCalls, pair: InferencePair, summary: InferenceSummary, config: pytest.Config
+) -> None:
     from pytest_msprobe.modes.compare.reports.html import write_html
 
     write_html(
@@ -350,6 +361,8 @@ def _write_page(path: Path, *, calls: ComparedCalls, pair: InferencePair, summar
         title=f"{pair.target_path.name} against {pair.golden_path.name}",
         about=f"{counted(len(calls), 'value')} compared token by token, as engine and trainer",
         pairs=[str(pair.target_path)],
+        places=[(None, None, display_path(config, pair.target_path))],
+        commands=[rerun_step(config)],
         notes=summary.notes(),
         tokens=_tokens(pair, summary),
     )

@@ -16,7 +16,7 @@ from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.option_fields import words
 from pytest_msprobe.run.options import options_key
-from pytest_msprobe.run.rerun_command import display_path
+from pytest_msprobe.run.rerun_command import display_path, rerun_step
 from pytest_msprobe.run.shared_options import JSON
 
 if TYPE_CHECKING:
@@ -126,7 +126,14 @@ class MonitorMode:
 
             judged = [(run, judges[path]) for path, run in runs.items()]
             title = ", ".join(text.partition("::")[0] for text in config.stash[options_key].dumps)
-            reporters["msprobe-monitor-page"] = MonitorPage(page, judged, title=title, standard=_standard(config))
+            reporters["msprobe-monitor-page"] = MonitorPage(
+                page,
+                judged,
+                title=title,
+                standard=_standard(config),
+                files=[display_path(config, path) for path in runs],
+                commands=[rerun_step(config)],
+            )
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +44,13 @@ from pytest_msprobe.extensions.overflow.nonfinite_origins import (
 )
 from pytest_msprobe.extensions.overflow.options import overflow_key
 from pytest_msprobe.reports.lanes_page import LaneCall, Lanes, write_lanes_page
+from pytest_msprobe.reports.next_steps import CHECK, next_steps
 from pytest_msprobe.reports.page_file import Results
 from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.run.collection import dump_of_id
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.rerun_command import display_path
+from pytest_msprobe.run.rerun_command import display_path, rerun_step
 
 if TYPE_CHECKING:
     import pytest
@@ -208,28 +210,39 @@ def write_overflow_page(path: Path, results: Results, *, config: pytest.Config) 
     results_by_record = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
     findings = config.stash[findings_key]
     folders = [display_path(config, step.folder) for step in findings.steps]
-    write_lanes_page(path, overflow_lanes(findings, folders, results_by_record), title="Overflow")
+    dumps = [display_path(config, dump.path) for step in findings.steps for dump in step.ranks.values()]
+    lanes = overflow_lanes(findings, folders, results_by_record)
+    commands = [rerun_step(config), CHECK, *next_steps()]
+    write_lanes_page(path, replace(lanes, dumps=dumps, commands=commands), title="Overflow")
 
 
 def overflow_lanes(
     findings: Findings, folders: Sequence[str], results: Mapping[tuple[Path, str], DirectionResult]
 ) -> Lanes:
-    """Return the records of each rank and step in recorded order, with what came of them."""
+    """Return the records of each rank and step in recorded order, with what came of them.
+
+    Those of one communication are in one column, so that what is received comes after what was sent.
+    """
     several = len(folders) > 1
     lanes: list[str] = []
     calls: list[LaneCall] = []
     places: dict[tuple[int, int, str], int] = {}
     for number, (step, analysis) in enumerate(findings.by_step):
         culprits = {(culprit.rank, culprit.name) for culprit in analysis.culprits}
+        names = {rank: [*filter(is_judgeable, dump.records)] for rank, dump in step.ranks.items()}
+        columns = aligned_columns(names, analysis.together)
         for rank, dump in step.ranks.items():
             lanes.append(f"{folders[number]}, rank {rank}" if several else f"rank {rank}")
-            for column, name in enumerate(filter(is_judgeable, dump.records)):
+            for name in names[rank]:
                 places[number, rank, name] = len(calls)
                 result = results.get((dump.path, name))
+                column = columns[rank, name]
                 calls.append(_call(len(lanes) - 1, column, name, result, (rank, name) in culprits))
     wrong = sum(call.outcome == "fail" for call in calls)
+    first = next((call for call in calls if call.begins), None)
+    place_of_first = "" if first is None else f", first {first.name}, {lanes[first.lane]}"
     return Lanes(
-        title=f"inf or nan arises in {wrong} of {counted(len(calls), 'record')}",
+        title=f"inf or nan arises in {wrong} of {counted(len(calls), 'record')}{place_of_first}",
         about=", ".join(
             [
                 *folders[:1],
@@ -243,6 +256,35 @@ def overflow_lanes(
         arrows=list(_arrows(findings, places)),
         kind_title="Level",
     )
+
+
+def aligned_columns(
+    names: Mapping[int, Sequence[str]], together: Sequence[Sequence[tuple[int, str]]]
+) -> dict[tuple[int, str], int]:
+    """Return a column for each record by rank and name: ascending on each rank, one for those that are together."""
+    columns: dict[tuple[int, str], int] = {}
+    records = {rank: frozenset(own) for rank, own in names.items()}
+    rest = {rank: iter(own) for rank, own in names.items()}
+    reached = dict.fromkeys(names, 0)
+
+    def place_until(rank: int, last: str | None) -> None:
+        # Those of the rank before this one, or all, come into the next columns.
+        for name in rest[rank]:
+            if name == last:
+                return
+            columns[rank, name] = reached[rank]
+            reached[rank] += 1
+
+    for group in together:
+        waiting = [(rank, name) for rank, name in group if (rank, name) not in columns and name in records[rank]]
+        for rank, name in waiting:
+            place_until(rank, name)
+        column = max((reached[rank] for rank, _ in waiting), default=0)
+        for rank, name in waiting:
+            columns[rank, name], reached[rank] = column, column + 1
+    for rank in names:
+        place_until(rank, None)
+    return columns
 
 
 def _call(lane: int, column: int, name: str, result: DirectionResult | None, begins: bool) -> LaneCall:

@@ -6,7 +6,7 @@ let values through, after the last. Every record is looked at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -71,13 +71,15 @@ class Analysis:
     ``culprits`` are the first, by no communication later than each other: at most one per rank. ``received`` says of a
     communication record, by rank and name, where its inf or nan came from; ``arising`` are all records of a rank in
     which some arise. ``malformed`` are records that had to be
-    left out.
+    left out. ``together`` are the records of each communication by rank and name, in the order in which they can have
+    happened.
     """
 
     culprits: tuple[Culprit, ...] = ()
     received: Mapping[tuple[int, str], Source] = field(default_factory=dict)
     arising: Mapping[int, list[str]] = field(default_factory=dict)
     malformed: tuple[tuple[int, str], ...] = ()
+    together: Sequence[Sequence[tuple[int, str]]] = ()
 
 
 @dataclass(slots=True)
@@ -118,7 +120,15 @@ def analyse(step: Step, rules: IgnoreRules) -> Analysis:
     received = _explain(transfers)
     culprits = _before(ranks) or _during(ranks, transfers) or _after(ranks)
     arising = {rank.number: rank.arising for rank in ranks}
-    return Analysis(tuple(culprits), received, arising, tuple(entry for rank in ranks for entry in rank.malformed))
+    malformed = tuple(entry for rank in ranks for entry in rank.malformed)
+    return Analysis(tuple(culprits), received, arising, malformed, _together(ranks, transfers))
+
+
+def _together(ranks: Sequence[_Rank], transfers: Transfers[_Node]) -> list[list[tuple[int, str]]]:
+    layers = in_layers([rank.nodes for rank in ranks], transfers)
+    layer_of = {id(node): number for number, layer in enumerate(layers) for node in layer}
+    groups = sorted(transfers.values(), key=lambda members: min(layer_of[id(node)] for node, _ in members))
+    return [[(node.rank, node.name) for node, _ in members] for members in groups]
 
 
 def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int]) -> _Rank:

@@ -78,6 +78,7 @@ def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: s
         places.add(judged.place)
         print(printable(f"on {judged.place}"))
     print(printable(judged.text(_command(folder, arguments), arguments.verbosity)))
+    print(printable(f"recorded in {judged.case.dump}::{judged.result.record}"))
     return {"fail": 1, "skip": 2}.get(judged.result.verdict.outcome, 0)
 
 

@@ -148,7 +148,27 @@ def write_show_page(path: Path, shown: Shown) -> None:
     """Write the page. Names are data and never markup. Raises OSError where the disk refuses."""
     data = as_json(msgspec.to_builtins(shown))
     levels = {"ranks": LEVELS, "limit": LIMIT_RANK, "none": NO_ELEMENT, "notFinite": NOT_FINITE, "bins": BINS}
+    data |= {"title": _answer(shown), "command": ["pytest-msprobe", "show", *shown.files, *_judging_words(shown)]}
     write_page(path, __package__, data | {"levels": levels}, title="Tensors")
+
+
+def _answer(shown: Shown) -> str:
+    if len(shown.files) == 1:
+        return counted(len(shown.tensors), "tensor")
+    wrong = [pair for pair in shown.pairs if pair.outcome == "fail"]
+    whole = counted(len(shown.pairs), "tensor")
+    if not wrong:
+        return (
+            f"none of {whole} differs" if shown.outcome != "warn" else f"none of {whole} is wrong, some are warned of"
+        )
+    first = f", first {wrong[0].name}" if wrong[0].name else ""
+    return f"{len(wrong)} of {whole} {'differs' if len(wrong) == 1 else 'differ'}{first}"
+
+
+def _judging_words(shown: Shown) -> list[str]:
+    """Return the options that judge two files as they were."""
+    kind, _, name = shown.judged.partition(" ")
+    return [f"--{kind}", name] if name and name != "default" else []
 
 
 def _tensors(file: str, tensors: Sequence[ShownTensor]) -> Iterator[str]:

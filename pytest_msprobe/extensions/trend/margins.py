@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -141,13 +142,15 @@ class Trend:
     """Runs by date, and every API that one of them judged: those that got worse first, by what they are now.
 
     ``series`` are those of monitored training that are shown, the ones that moved most first; ``has_several_ranks``
-    whether the runs have series of several ranks, shown or not.
+    whether the runs have series of several ranks, shown or not. ``again`` has by API the words of the command that runs
+    the worst record of the last run again.
     """
 
     runs: tuple[Run, ...]
     apis: tuple[ApiTrend, ...]
     series: tuple[SeriesTrend, ...] = ()
     has_several_ranks: bool = False
+    again: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def of(self) -> str:
@@ -173,7 +176,23 @@ def make_trend(runs: Sequence[WholeRun], patterns: Sequence[str] = ()) -> Trend:
     journals = [run.journal for run in runs]
     series = series_trends(journals, patterns)
     has_several_ranks = len(ranks_of_series(journals)) > 1
-    return Trend(tuple(map(_run, runs)), tuple(sorted(apis, key=_by_change)), tuple(series), has_several_ranks)
+    return Trend(
+        tuple(map(_run, runs)),
+        tuple(sorted(apis, key=_by_change)),
+        tuple(series),
+        has_several_ranks,
+        _again(runs[-1].journal, worst_of_runs[-1]),
+    )
+
+
+def _again(journal: Journal, worst: Mapping[str, Worst]) -> dict[str, list[str]]:
+    names = {(one.record, one.outcome): name for name, one in worst.items()}
+    commands: dict[str, list[str]] = {}
+    for entry in journal.entries.values():
+        name = names.get((entry.result.record, entry.result.outcome))
+        if name is not None and (entry.result.verdict.margin == worst[name].margin or name not in commands):
+            commands[name] = shlex.split(journal.rerun_command(entry))
+    return commands
 
 
 def _run(whole: WholeRun) -> Run:

@@ -70,15 +70,25 @@ def _cell(worst: Worst) -> str | float:
 def _data(trend: Trend) -> dict[str, Any]:
     differing = trend.differing_settings()
     return {
-        "title": f"{len(trend.runs)} runs, {len(trend.apis)} {trend.of}",
+        "title": _answer(trend),
         "of": trend.of,
         "runs": [[run.name, f"{run.began:%Y-%m-%d %H:%M}", run.device] for run in trend.runs],
         "notes": [
             f"{name} differs, which may change margins: {', '.join(values)}" for name, values in differing.items()
         ],
-        "apis": [_api(api) for api in trend.apis],
+        "apis": [[*_api(api), trend.again.get(api.name, ())] for api in trend.apis],
         "series": [_series(series, trend.has_several_ranks) for series in trend.series],
     }
+
+
+def _answer(trend: Trend) -> str:
+    """Return how many got worse, and the first of them."""
+    worse, runs = trend.changed("worse"), len(trend.runs)
+    if not worse:
+        return f"none of {len(trend.apis)} {trend.of} got worse in the last of {runs} runs"
+    factor = "" if math.isnan(worse[0].factor) else f", x{worse[0].factor:.3g}".replace("e+0", "e")
+    whole = f"{len(worse)} of {len(trend.apis)} {trend.of} got worse in the last of {runs} runs"
+    return f"{whole}, first {worse[0].name}{factor}"
 
 
 def _api(api: ApiTrend) -> list[Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from msprobe_hooks.dump.recording_paths import home_of
 from pytest_msprobe.reports.check_page import write_verdicts_page
 from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history import EarlierRuns, ItemHistories, ItemKey, brief, dump_places, read_earlier_runs
@@ -60,7 +59,8 @@ class CheckPage:
         dump = dump_of_id(self._config, report.nodeid)
         words = self._rerun(str(dict(report.user_properties).get("msprobe.device", "")))
         labels = self._config.stash[labels_key]
-        key, selection = ItemKey(self._places[dump], result.record), f"{home_of(dump)}::{result.record}"
+        selection = f"{display_path(self._config, dump)}::{result.record}"
+        key = ItemKey(self._places[dump], result.record)
         return CheckedRecord(0, result, labels[dump], place, words, selection, key)
 
     @functools.cached_property

@@ -20,9 +20,11 @@ from pytest_msprobe.modes.compare.judging.shape_changes import micro_batches, sh
 from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
+from pytest_msprobe.reports.next_steps import CHECK, next_steps
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.run.rerun_command import display_path, rerun_step
 from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class CompareReports:
         if folder is not None:
             self._mappings(folder)
         if self._options.html is not None:
-            self._write(self._options.html, self._page)
+            self._write(self._options.html, partial(self._page, config=session.config))
         if self._problems:
             end_as_incomplete(session)
 
@@ -129,9 +131,9 @@ class CompareReports:
         folder = folder / pair.stage
         return folder / f"step{pair.step}" if self._has_steps else folder
 
-    def _page(self, path: Path) -> None:
+    def _page(self, path: Path, *, config: pytest.Config) -> None:
         graphs = None if self._drawing is None else self._drawing(self._pairs)
-        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, graphs)
+        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, graphs, config)
 
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         try:
@@ -155,8 +157,9 @@ def write_page_of(
     count: int,
     policy: str,
     graphs: PageGraphs | None,
+    config: pytest.Config | None = None,
 ) -> None:
-    """Write the page of compared dumps; ``count`` is the number of calls. Raises OSError where the disk refuses."""
+    """Write the page of compared dumps, of ``count`` calls; without ``config`` it has no commands. Raises OSError."""
     from pytest_msprobe.modes.compare.reports.html import write_html
 
     with_settings: list[ComparedCall] = []
@@ -172,6 +175,8 @@ def write_page_of(
         limits=pairs[0].policy.rule.scaled_limits,
         graphs=graphs,
         metrics=tuple(pairs[0].metrics),
+        places=[(pair.step, pair.rank, display_path(config, pair.target.path) if config else "") for pair in pairs],
+        commands=[rerun_step(config), CHECK, *next_steps()] if config else (),
     )
 
 

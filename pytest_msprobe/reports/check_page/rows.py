@@ -19,6 +19,7 @@ from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.result import (
     LITTLE_JUDGED,
     NARROW_SUMS,
+    SAVED,
     DirectionResult,
     InputStatistics,
     OutputResult,
@@ -65,6 +66,7 @@ def _details(result: DirectionResult) -> dict[str, Any]:
         "outputs": [_output(output) for output in result.outputs[:_MOST_OUTPUTS]],
         "inputs": [_input(statistics) for statistics in inputs_of(result.extras)],
         "called": called_at(result.extras),
+        "saved": next((case["folder"] for case in result.extras.get(SAVED, ())), ""),
     }
 
 

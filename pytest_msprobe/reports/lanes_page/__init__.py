@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_msprobe.reports.next_steps import NextStep
 from pytest_msprobe.reports.pages import write_page
 from pytest_msprobe.reports.text import clipped
 
@@ -21,7 +22,7 @@ class LaneCall:
     """One call: its lane and its column in the grid, what came of it and why.
 
     ``kind`` is what happened in a word, ``why`` says it in one line, ``details`` are pairs of a name and a text. Where
-    ``begins`` what is wrong began there.
+    ``begins`` what is wrong began there. ``item`` is the lane and the record of the item that judged it if another.
     """
 
     lane: int
@@ -32,6 +33,7 @@ class LaneCall:
     why: str = ""
     details: tuple[tuple[str, str], ...] = ()
     begins: bool = False
+    item: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Lanes:
 
     ``joins`` are the places of calls that are joined by a line, as those of one collective; ``arrows`` the places of
     two calls of which the first gave to the second what is wrong. ``kind_title`` heads the column of kinds.
+    ``dumps`` are those of the lanes, of whose records ``commands`` are.
     """
 
     title: str
@@ -50,6 +53,8 @@ class Lanes:
     joins: Sequence[Sequence[int]] = ()
     arrows: Sequence[tuple[int, int]] = field(default=())
     kind_title: str = "Kind"
+    dumps: Sequence[str] = ()
+    commands: Sequence[NextStep] = ()
 
 
 def write_lanes_page(path: Path, lanes: Lanes, *, title: str) -> None:
@@ -76,6 +81,9 @@ def _data(lanes: Lanes) -> dict[str, Any]:
         "words": {name: list(places) for name, places in words.items()},
         "details": {place: call.details for place, call in enumerate(lanes.calls) if call.details},
         "begins": [place for place, call in enumerate(lanes.calls) if call.begins],
+        "items": {place: call.item for place, call in enumerate(lanes.calls) if call.item},
+        "dumps": lanes.dumps,
+        "commands": lanes.commands,
         "joins": lanes.joins,
         "arrows": lanes.arrows,
     }

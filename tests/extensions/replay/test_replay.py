@@ -75,6 +75,12 @@ def test_a_case_fails_again_with_the_text_of_a_failing_item(
     assert f"pytest-msprobe replay {case} --device one-off -p {plugin}" in out
 
 
+def test_a_case_leads_back_to_the_record_that_it_was_saved_of(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["replay", str(case), "--device", "cpu"])
+    dump = json.loads((case / "case.json").read_text())["dump"]
+    assert capsys.readouterr().out.splitlines()[-1] == f"recorded in {dump}::{RECORD}"
+
+
 def test_a_case_passes_on_a_device_that_is_right(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(case), "--device", "cpu"]) == 0
     out = capsys.readouterr().out

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.support.browser.chromium import open_browser, texts
+from tests.support.browser.pages import page_data
 
 Show = Callable[..., tuple[int, str]]
 
@@ -22,7 +25,20 @@ def test_the_page_shows_the_verdict_the_elements_and_where_they_are(tmp_path: Pa
     with open_browser() as browser:
         browser.get((tmp_path / "page.html").as_uri())
         assert texts(browser, "h2 .fail") == ["fail"]
-        assert "<b>y.npy" in texts(browser, "h1")[0]
+        assert texts(browser, "h1") == ["1 of 1 tensor differs"]
+        assert "<b>y.npy" in texts(browser, "#about")[0]
+        (again,) = texts(browser, ".command pre")
+        assert shlex.split(again) == ["pytest-msprobe", "show", str(tmp_path / "<b>y.npy"), str(tmp_path / "x.npy")]
         assert "[0, 63]" in texts(browser, "td")
         assert "64 elements beyond" in texts(browser, "canvas ~ p")[1]
         assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_the_title_counts_what_differs_and_names_the_first(tmp_path: Path, show: Show) -> None:
+    one = {name: np.ones(4, np.float32) for name in ("a", "b", "c")}
+    save_file(one, tmp_path / "first.safetensors")
+    save_file(one | {"b": np.full(4, 2, np.float32)}, tmp_path / "second.safetensors")
+    show(tmp_path / "first.safetensors", tmp_path / "second.safetensors", "--html", tmp_path / "page.html")
+    assert page_data(tmp_path / "page.html")["title"] == "1 of 3 tensors differs, first b"
+    show(tmp_path / "first.safetensors", tmp_path / "first.safetensors", "--html", tmp_path / "page.html")
+    assert page_data(tmp_path / "page.html")["title"] == "none of 3 tensors differs"

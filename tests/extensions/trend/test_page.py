@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +44,28 @@ def test_what_got_worse_comes_first_and_is_open(browser: Any) -> None:
     assert cells == ["worse", "Torch.mul forward", "x30", "0.1", "3 fail"]
     assert texts(browser, "#details h2") == ["Torch.mul forward"]
     assert len(browser.find_elements("css selector", "#details svg circle")) == 2
+    assert texts(browser, "h1") == ["1 of 3 APIs got worse in the last of 2 runs, first Torch.mul forward, x30"]
+    (again,) = texts(browser, "#details .command pre")
+    assert again == "pytest --msprobe-dump=/data/run/dump.json::Torch.mul.0.forward --msprobe-device npu:3"
     assert browser.get_log("browser") == []
+
+
+def test_the_axis_of_a_chart_holds_the_largest_margin_and_factors_are_short(tmp_path: Path) -> None:
+    margins = (1.0, 2e3, 2e5, 2e7)
+    paths = [
+        write_journal(tmp_path / f"{number}.jsonl", make_judged("Torch.mul.0.forward", "fail", margin))
+        for number, margin in enumerate(margins)
+    ]
+    write_trend_page(tmp_path / "page.html", make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])))
+    with open_browser() as driver:
+        driver.get((tmp_path / "page.html").as_uri())
+        heights = [
+            float(one.get_attribute("cy")) for one in driver.find_elements("css selector", "#details svg circle")
+        ]
+        assert heights == sorted(set(heights), reverse=True)
+        assert heights[-1] >= 10
+        assert texts(driver, "#scroller tr.chosen td")[2] == "x100"
+        assert texts(driver, "#details li")[-1].partition(": ")[2].startswith("2.0e7 fail")
 
 
 def test_a_hostile_name_is_text(browser: Any) -> None:

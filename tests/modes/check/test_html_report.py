@@ -34,7 +34,7 @@ def test_a_run_writes_its_page(pytester: pytest.Pytester, check: Callable[..., C
     assert data["details"]["1"]["outputs"][0]["map"]["place"] == "[:, 39]"
     assert data["runs"][0]["devices"][0].startswith("simulated card")
     assert words_of(data, "rerun")[0][:2] == ["pytest", "--msprobe-dump=<dump>::<record>"]
-    assert words_of(data, "chosen")[0] == f"{path}::"
+    assert words_of(data, "chosen")[0] == f"{path.relative_to(pytester.path)}::"
 
 
 def test_a_run_that_judged_nothing_says_that_it_wrote_no_page(pytester: pytest.Pytester) -> None:

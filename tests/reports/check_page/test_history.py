@@ -64,7 +64,7 @@ def test_a_row_says_what_it_was_and_opens_to_its_results(browser: Any) -> None:
     assert browser.execute_script("return document.querySelector('.past').getAttribute('aria-label')").endswith(
         "pass, pass"
     )
-    click(browser, "document.querySelector('#details details summary')")
+    click(browser, "document.querySelector('#details details:not(.further) summary')")
     assert texts(browser, "#details .results td") == [
         *("2026-11-02 03:00", "pass", "0.1", DEVICE),
         *("2026-11-01 03:00", "pass", "0.1", "npu:3 torch 2.7.0"),
@@ -74,7 +74,7 @@ def test_a_row_says_what_it_was_and_opens_to_its_results(browser: Any) -> None:
 def test_a_result_leads_to_the_page_of_its_run_at_the_record(browser: Any) -> None:
     until(browser, lambda: bool(texts(browser, "#scroller tbody tr:not(.gap)")))
     click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
-    click(browser, "document.querySelector('#details details summary')")
+    click(browser, "document.querySelector('#details details:not(.further) summary')")
     click(browser, "document.querySelector('#details .results a')")
     until(browser, lambda: "alert(2)" in browser.title)
     assert texts(browser, "#details h2") == [OLD]

@@ -93,9 +93,11 @@ def test_a_failing_record_opens_to_all_that_is_known_of_it(browser: Any) -> None
     assert "16 elements of 128 beyond 2 ULP, all in [:, 7]" in shown
     assert "the smallest input that fails" in shown
     assert "File model.py, line 3, in forward, self.attend(x)" in shown
-    assert texts(browser, "#details .command pre") == [
-        f"pytest --msprobe-dump=/data/run/dump.json::{WORST} --msprobe-device npu:3"
-    ]
+    rerun = f"pytest --msprobe-dump=/data/run/dump.json::{WORST} --msprobe-device npu:3"
+    click(browser, "document.querySelector('#details .further summary')")
+    commands = texts(browser, "#details .command pre")
+    assert commands[:2] == [rerun, f"{rerun} --msprobe-save-failures=failures"]
+    assert all(WORST in command for command in commands)
     cells = texts(browser, "#details td")
     assert cells[3:7] == ["[0, 7]", "0", "1", "1"]
     assert cells[-7:] == ["args.0", "float32 (16, 8)", "-1", "1", "0", "0.5", "2"]
@@ -137,7 +139,7 @@ def test_keys_go_to_failures_rows_and_the_overview(browser: Any) -> None:
 def test_no_name_of_a_dump_is_run_by_the_page_or_by_the_shell(browser: Any) -> None:
     page = browser.find_element("tag name", "body")
     page.send_keys("ff")
-    (command,) = texts(browser, "#details .command pre")
+    command = texts(browser, "#details .command pre")[0]
     assert shlex.split(command)[1] == f"--msprobe-dump=/data/run/dump.json::{HOSTILE}"
     assert browser.find_elements("tag name", "img") == []
 
@@ -160,7 +162,7 @@ def test_a_group_shows_its_records_alone(browser: Any) -> None:
 
 
 def test_each_row_says_in_one_line_why_it_failed(browser: Any) -> None:
-    assert texts(browser, "#scroller tbody td:nth-child(3)")[:2] == [
+    assert texts(browser, "#scroller tbody td:nth-child(4)")[:2] == [
         f"output.0: wrong {HOSTILE}",
         "output.0: fail by ulp",
     ]

@@ -78,7 +78,7 @@ def test_numbers_are_drawn_where_there_are_any(look: Callable[..., Any]) -> None
         HOSTILE,
         "missing",
     ]
-    assert texts(browser, "#scroller th")[3] == "Distance"
+    assert texts(browser, "#scroller th")[2] == "Distance"
     assert look(ROWS).execute_script("return byId('plot-box').hidden")
 
 

@@ -8,9 +8,13 @@ function callOf(place, side, node) {
 
 function describe(place, side, node) {
   const call = callOf(place, side, node);
-  if (!call) return { failure: "", facts: [], stack: "", actions: [] };
+  if (!call) return { failure: "", facts: [], stack: "", actions: [], commands: [] };
   const facts = call[CALL.values].map((value) => [value[VALUE.place], [value[VALUE.what], ...statistics(value.slice(VALUE.numbers))].join(", ")]);
-  return { failure: call[CALL.failure], facts, stack: call[CALL.stack], actions: [] };
+  return { failure: call[CALL.failure], facts, stack: call[CALL.stack], actions: [], commands: commandsOf(place, side, node) };
+}
+
+function commandsOf(place, side, node) {
+  return nextSteps({ dump: page.dumps[place], record: page.graphs[place][side].names[node] });
 }
 
 function statistics(numbers) {
@@ -24,5 +28,6 @@ function brief(place, side, node) {
 
 showHeader(page.title, page.about);
 const view = new GraphView(byId("graph"), page.graphs, { describe, brief, isLinked: true });
-onLink((fragment) => view.follow(fragment));
+onLink((fragment) => view.follow(fragment), () => {});
+view.host.went = () => setFragment(view.fragment());
 view.scroller.focus({ preventScroll: true });

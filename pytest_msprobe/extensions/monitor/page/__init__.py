@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey
 from msprobe_hooks.extensions.monitor.series.tables import Watched
+from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.monitor.golden.gradient_signs import Signs
 from pytest_msprobe.extensions.monitor.golden.judge import GoldenJudge
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared
@@ -37,8 +38,10 @@ from pytest_msprobe.extensions.monitor.page.build import (
     RankRuns,
     WatchedPage,
     build_page,
+    widest_gap,
 )
 from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of
+from pytest_msprobe.reports.next_steps import NextStep
 from pytest_msprobe.reports.page_file import PageFile
 from pytest_msprobe.reports.pages import write_page
 
@@ -55,8 +58,17 @@ class MonitorPage:
     hears_finished = True
 
     def __init__(
-        self, options: PageOptions, judged: Sequence[tuple[Run, SeriesJudge]], *, title: str, standard: str
+        self,
+        options: PageOptions,
+        judged: Sequence[tuple[Run, SeriesJudge]],
+        *,
+        title: str,
+        standard: str,
+        files: Sequence[str],
+        commands: Sequence[NextStep],
     ) -> None:
+        self._files = files
+        self._commands = commands
         self._options = options
         self._ranks = [_rank(run, judge, is_alone=len(judged) == 1) for run, judge in judged]
         self._signs = [judge.signs if isinstance(judge, GoldenJudge) else None for _, judge in judged]
@@ -81,15 +93,17 @@ class MonitorPage:
         failed = sorted((alarmed for outcome, alarmed in self._found if outcome == "fail"), key=_by_first)
         warned = sorted((alarmed for outcome, alarmed in self._found if outcome == "warn"), key=_by_first)
         ranks, notes = _with_similarities(self._ranks, self._signs)
-        return build_page(
+        page = build_page(
             ranks,
             [*self._findings(failed, "fail"), *self._findings(warned, "warn")],
             title=self._title,
             about=f"{self._judged} series, {self._standard}: {len(failed)} failed, {len(warned)} warned",
-            verdict=self._verdict(failed or warned),
+            verdict=self._verdict(failed, warned),
             exact=self._options.exact,
             notes=notes,
         )
+        page = replace(page, files=self._files, commands=self._commands)
+        return page if page.findings or not page.is_pair else replace(page, widest=widest_gap(page, ranks))
 
     def _findings(self, alarms_of_series: Sequence[Alarmed], outcome: Outcome) -> Iterator[Finding]:
         for alarmed in alarms_of_series:
@@ -114,12 +128,14 @@ class MonitorPage:
             for rank, signs in zip(self._ranks, self._signs, strict=True)
         ]
 
-    def _verdict(self, alarms_of_series: Sequence[Alarmed]) -> str:
-        if not alarms_of_series:
-            return "no findings"
-        label = self._ranks[self._place(alarms_of_series[0])].label
-        place = ", ".join(part for part in (label, alarms_of_series[0].item) if part)
-        return f"first at step {alarms_of_series[0].alarms[0].step}: {place}"
+    def _verdict(self, failed: Sequence[Alarmed], warned: Sequence[Alarmed]) -> str:
+        if not (failed or warned):
+            return f"none of {counted(self._judged, 'series', 'series')} failed"
+        first = (failed or warned)[0]
+        label = self._ranks[self._place(first)].label
+        place = ", ".join(part for part in (label, first.item) if part)
+        answer = f"{len(failed)} of {self._judged} series failed" if failed else f"none failed, {len(warned)} warned"
+        return f"{answer}, first at step {first.alarms[0].step}: {place}"
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -196,6 +212,9 @@ def _data(page: WatchedPage) -> dict[str, Any]:
         "series": [_series(curves, tensors) for curves in page.curves],
         "findings": [_finding(finding, tensors) for finding in page.findings],
         "first": 0,
+        "widest": page.widest and [page.widest.curves, page.widest.step, page.widest.words],
+        "files": page.files,
+        "commands": page.commands,
         "notes": page.notes,
         "decades": _DECADES,
         "gap": {

@@ -24,6 +24,8 @@ from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     relative_difference,
     twins,
 )
+from pytest_msprobe.extensions.monitor.series_names import item_name
+from pytest_msprobe.reports.next_steps import NextStep
 
 #: What a byte says: no step that both runs watched; equal; from LEAST, on a logarithmic scale, to GREATEST; NaN or
 #: inf where the other run has none.
@@ -36,6 +38,9 @@ _MOST_BINS = 400
 _LEAST_BINS = 40
 #: So many series with findings keep every step, whatever the options name, and show what was allowed.
 _WHOLE_FINDINGS = 8
+
+# Series whose statistic jumps have no tolerance: so many of the widest gaps are looked at.
+_MOST_TRIED = 20
 
 _GREATEST = float(np.finfo(np.float32).max)
 
@@ -102,7 +107,7 @@ class WatchedPage:
 
     ``is_binned``: some bins hold several steps. ``times`` are the ends of the first step of each bin and of the last
     step of all, in seconds since 1970, None where no run holds them for all steps. ``verdict`` is the sentence that the
-    page leads with.
+    page leads with. ``files`` are those by which ranks are named in ``commands``, which are on one series.
     """
 
     title: str
@@ -116,6 +121,18 @@ class WatchedPage:
     curves: Sequence[Curves]
     findings: Sequence[Finding]
     notes: Sequence[str]
+    widest: WidestGap | None = None
+    files: Sequence[str] = ()
+    commands: Sequence[NextStep] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WidestGap:
+    """Largest gap of two runs: the place of its series among the curves, its step, and both in words."""
+
+    curves: int
+    step: int
+    words: str
 
 
 def build_page(
@@ -162,6 +179,25 @@ def build_page(
         findings=findings,
         notes=[*_notes(ranks), *unreadable, *notes],
     )
+
+
+def widest_gap(page: WatchedPage, ranks: Sequence[RankRuns]) -> WidestGap | None:
+    """Return where two runs are farthest apart by a statistic that has a tolerance; None where none has one."""
+    gaps = {
+        place: int(curves.gap.max())
+        for place, curves in enumerate(page.curves)
+        if curves.gap is not None and curves.gap.size and curves.key.statistic in CONTINUOUS
+    }
+    for place in sorted(gaps, key=gaps.__getitem__, reverse=True)[:_MOST_TRIED]:
+        curves = page.curves[place]
+        compared = ranks[curves.rank].compared(curves.key)
+        if compared is not None and compared.steps.size:
+            at = int(np.argmax(compared.difference))
+            label, step = page.ranks[curves.rank], int(compared.steps[at])
+            where = ", ".join(part for part in (f"step {step}", label, item_name(curves.key)) if part)
+            apart, allowed = float(compared.difference[at]), float(compared.allowed[at])
+            return WidestGap(place, step, f"largest gap {apart:.2g} of its size, {allowed:.2g} allowed: {where}")
+    return None
 
 
 def gap(both: Twins, statistic: str) -> NDArray[np.float64]:

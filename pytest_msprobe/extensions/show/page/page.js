@@ -111,6 +111,7 @@ function differenceView(found) {
 
 function pairView(pair) {
   const view = element("section");
+  view.id = pair.name;
   const head = view.appendChild(element("h2", pair.name || "the tensor"));
   head.appendChild(element("span", ` ${pair.outcome}`, pair.outcome));
   if (pair.reason) view.appendChild(element("p", pair.reason));
@@ -125,11 +126,35 @@ function pairView(pair) {
   return view;
 }
 
-showHeader(page.files.join(" against "), page.judged ? `judged by ${page.judged}` : "");
-const FIRST = ["fail", "warn", "skip", "pass"];
-for (const pair of page.pairs.slice().sort((a, b) => FIRST.indexOf(a.outcome) - FIRST.indexOf(b.outcome))) byId("shown").appendChild(pairView(pair));
-for (const tensor of page.tensors) {
-  const view = byId("shown").appendChild(element("section"));
-  view.appendChild(element("h2", tensor.name || "the tensor"));
-  view.appendChild(tensorView(tensor));
+/* Tensors in a line each, which leads to what is shown of it. */
+function summary(tensors) {
+  const list = element("ul", undefined, "summary");
+  list.append(...tensors.map(({ name, outcome, reason }) => {
+    const line = element("li"), link = element("a", name || "the tensor");
+    link.href = `#${encodeURIComponent(name)}`;
+    line.append(element("span", outcome ?? "", outcome), " ", link, reason ? `: ${reason}` : "");
+    return line;
+  }));
+  return list;
 }
+
+function folded(title, tensors) {
+  const box = element("details");
+  box.append(element("summary", title), summary(tensors));
+  return box;
+}
+
+showHeader(page.title, `${page.files.join(" against ")}${page.judged ? `, judged by ${page.judged}` : ""}`);
+const FIRST = ["fail", "warn", "skip", "pass"];
+const ranked = [...page.pairs.slice().sort((a, b) => FIRST.indexOf(a.outcome) - FIRST.indexOf(b.outcome)), ...page.tensors];
+const isPassed = (one) => one.outcome === "pass", passed = ranked.filter(isPassed);
+if (ranked.length > 1) byId("shown").append(summary(ranked.filter((one) => !isPassed(one))), ...(passed.length ? [folded(`${passed.length} pass`, passed)] : []));
+byId("shown").append(...nextSteps({}, [["Show this again", page.command]]));
+for (const pair of ranked.slice(0, page.pairs.length)) byId("shown").append(pairView(pair));
+for (const tensor of page.tensors) {
+  const view = element("section");
+  view.id = tensor.name;
+  view.append(element("h2", tensor.name || "the tensor"), tensorView(tensor));
+  byId("shown").append(view);
+}
+onLink((fragment) => byId(fragment)?.scrollIntoView(), () => {});

@@ -1,30 +1,26 @@
-// An API: [name, change, factor, worst by run]; a worst: [margin, outcome, record, judged, atMost] or null.
-const API = { name: 0, change: 1, factor: 2, worst: 3 };
+// An API: [name, change, factor, worst by run, words of a command]; a worst: [margin, outcome, record, judged, atMost] or null.
+const API = { name: 0, change: 1, factor: 2, worst: 3, command: 4 };
 const WORST = { margin: 0, outcome: 1, record: 2, judged: 3, atMost: 4 };
 const CHANGES = ["worse", "new", "better", "gone", ""];
-const LEAST = 1e-4, MOST = 1e3;
+// A chart begins here: what is smaller is far from any limit. It ends no lower than the other.
+const LEAST_POWER = -4, LEAST_END = 1;
 const state = { words: [], shown: new Set(CHANGES) };
 
 function marginText(margin) {
-  return typeof margin === "number" ? String(+margin.toPrecision(3)) : margin;
+  if (typeof margin !== "number") return margin;
+  return margin >= 1e4 ? margin.toExponential(1).replace("e+", "e") : String(+margin.toPrecision(3));
 }
 
 function worstText(worst) {
   return `${worst[WORST.atMost] ? "<= " : ""}${marginText(worst[WORST.margin])}`;
 }
 
-// 0 to 1 on a logarithmic scale.
-function height(margin) {
-  const size = Math.min(MOST, Math.max(LEAST, asNumber(margin)));
-  return Math.log10(size / LEAST) / Math.log10(MOST / LEAST);
-}
-
 /* The table. */
 
 const table = makeTable(byId("scroller"), [
   { title: "Change", width: 74, of: (api) => api[API.change], by: (api) => -CHANGES.indexOf(api[API.change]), look: (api) => api[API.change] },
-  { title: page.of === "APIs" ? "API" : "Item", width: 230, narrow: 180, grow: true, of: (api) => api[API.name] },
-  { title: "Factor", width: 80, number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
+  { title: page.of === "APIs" ? "API" : "Item", width: 230, narrow: 180, grow: true, name: true, of: (api) => api[API.name] },
+  { title: "Factor", width: 90, number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
   ...page.runs.map(([, began], place) => ({
     title: `${place + 1}: ${began}`, width: 168, number: true, of: (api) => cellText(api[API.worst][place]),
     by: (api) => api[API.worst][place]?.[WORST.margin] ?? "", look: (api) => outcomeOf(api[API.worst][place]),
@@ -69,14 +65,24 @@ function choose(api) {
     item.title = [name, device].filter(Boolean).join(", ");
     list.append(item);
   });
-  byId("details").replaceChildren(element("h2", api[API.name]), linkButton(api[API.name]), chart(api), list);
-  history.replaceState(null, "", `#${encodeURIComponent(api[API.name])}`);
+  const again = api[API.command].length ? [["Run the worst record of the last run again", api[API.command]]] : [];
+  byId("details").replaceChildren(element("h2", api[API.name]), linkButton(api[API.name]), chart(api), list, ...nextSteps({}, again));
+  openPane("details-box");
+  setFragment(api[API.name]);
 }
 
 function chart(api) {
   const made = svg("svg", { viewBox: "0 0 380 190", role: "img", "aria-label": `Margins of ${api[API.name]} by run` });
-  const x = (place) => 48 + (320 * (place + 0.5)) / page.runs.length, y = (margin) => 170 - 160 * height(margin);
-  for (let power = -4; power <= 3; power++) {
+  const margins = api[API.worst].map((worst) => worst && asNumber(worst[WORST.margin])), isInfinite = margins.includes(Infinity);
+  const finite = margins.filter((margin) => margin !== null && Number.isFinite(margin) && margin > 0).map(Math.log10);
+  const last = Math.max(LEAST_END, ...finite.map(Math.ceil)), every = Math.ceil((last - LEAST_POWER) / 8);
+  // Infinity has a line of its own, above all numbers.
+  const top = isInfinite ? 26 : 10, powerOf = (margin) => Math.max(LEAST_POWER, Math.log10(margin));
+  const x = (place) => 48 + (320 * (place + 0.5)) / page.runs.length;
+  const y = (margin) => (asNumber(margin) === Infinity ? 10 : 170 - ((170 - top) * (powerOf(asNumber(margin)) - LEAST_POWER)) / (last - LEAST_POWER));
+  if (isInfinite) made.append(svg("text", { x: 38, y: 13, "text-anchor": "end" }, "inf"));
+  for (let power = LEAST_POWER; power <= last; power++) {
+    if (power % every) continue;
     made.append(svg("line", { class: power === 0 ? "limit" : "grid", x1: 42, x2: 374, y1: y(10 ** power), y2: y(10 ** power) }));
     made.append(svg("text", { x: 38, y: y(10 ** power) + 3, "text-anchor": "end" }, power === 0 ? "limit 1" : powerText(power)));
   }
@@ -106,8 +112,7 @@ function start() {
   }
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   refresh();
-  const isLinked = onLink((fragment) => open(page.apis.find((api) => api[API.name] === fragment)));
-  if (!isLinked) open(page.apis[0]);
+  onLink((fragment) => open(page.apis.find((api) => api[API.name] === fragment)), () => open(page.apis[0]));
 }
 
 start();

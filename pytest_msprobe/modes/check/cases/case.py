@@ -25,7 +25,7 @@ from msprobe_standards.validation import shown
 from pytest_msprobe.devices.math_modes import MathMode
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.errors import CaseError
-from pytest_msprobe.results.result import DirectionResult, as_json
+from pytest_msprobe.results.result import SAVED, DirectionResult, as_json
 from pytest_msprobe.storage.limits import StoredTensor
 
 VERSION = 1
@@ -146,9 +146,6 @@ def find_cases(path: Path) -> list[Path]:
     return folders
 
 
-_SAVED = "saved"
-
-
 @dataclass(frozen=True, slots=True)
 class SavedCase:
     """Outcome of saving a failing case: its folder and size in bytes, what was left out, or why it failed."""
@@ -167,13 +164,13 @@ class SavedCase:
 
 def with_saved(result: DirectionResult, saved: SavedCase) -> DirectionResult:
     """Return a result with a saved case, which ends its failure text."""
-    cases = [*result.extras.get(_SAVED, ()), msgspec.to_builtins(saved)]
-    return replace(result, notes=(*result.notes, str(saved))).with_extra(_SAVED, cases)
+    cases = [*result.extras.get(SAVED, ()), msgspec.to_builtins(saved)]
+    return replace(result, notes=(*result.notes, str(saved))).with_extra(SAVED, cases)
 
 
 def saved_folder(extras: Mapping[str, Any]) -> str:
     """Return the folder of the first case that was saved of a record, empty where none was."""
-    folders = (msgspec.convert(plain, SavedCase).folder for plain in extras.get(_SAVED, ()))
+    folders = (msgspec.convert(plain, SavedCase).folder for plain in extras.get(SAVED, ()))
     return next(filter(None, folders), "")
 
 
@@ -186,7 +183,7 @@ class SavedTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count the cases of one record."""
-        for plain in extras.get(_SAVED, ()):
+        for plain in extras.get(SAVED, ()):
             saved = msgspec.convert(plain, SavedCase)
             self._bytes += saved.size
             left_out = f" without {', '.join(saved.left_out)}: no space left" if saved.left_out else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row
+from pytest_msprobe.reports.next_steps import NextStep
 from pytest_msprobe.reports.pages import page_number, write_page
 
 if TYPE_CHECKING:
@@ -43,13 +44,15 @@ def write_html(
     graphs: PageGraphs | None = None,
     metrics: tuple[str, ...] = (),
     tokens: Mapping[str, Any] | None = None,
+    places: Sequence[tuple[int | None, int | None, str]] = (),
+    commands: Sequence[NextStep] = (),
 ) -> None:
     """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
 
-    ``notes`` are sentences on the runs as a whole, asked for when all calls have been read.
-    ``limits`` are those of the scaled error, by dtype; the page draws those of dtypes that it holds.
-    ``metrics`` are the user's. ``tokens``, of training against inference, has the
-    ``labels`` of tokens, their log probabilities of ``target`` and ``golden`` run, and sentences as ``lines``.
+    ``places`` are step, rank and target's dump of each, ``commands`` are on its records. ``notes`` are sentences on the
+    runs as a whole, asked for when all calls have been read. ``limits`` are those of the scaled error, by dtype; the
+    page draws those of dtypes that it holds. ``metrics`` are the user's. ``tokens``, of training against inference, has
+    the ``labels`` of tokens, their log probabilities of both runs, and sentences as ``lines``.
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
@@ -58,6 +61,8 @@ def write_html(
         "about": about,
         "notes": [*notes],
         "tokens": tokens,
+        "places": places or [(None, None, "")] * len(pairs),
+        "commands": commands,
     }
     write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "plot", "table"))
 

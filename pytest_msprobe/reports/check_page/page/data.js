@@ -66,9 +66,9 @@ function linkedRow(fragment) {
   return first >= 0 || !fragment.includes("::") ? first : allRows.findIndex((row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment);
 }
 
-/* The command that runs a record again, quoted for a shell. */
-function rerunCommand(row) {
-  const words = word("rerun", row), chosen = word("chosen", row) + columnsOf.name[row];
-  const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  return words.map((one) => quoted(one.split("<dump>::<record>").join(chosen))).join(" ");
+/* Commands on a record; a test of the reader's own has neither dump nor record. */
+function commandsOf(row) {
+  const rerun = word("rerun", row), dump = word("chosen", row).replace(/::$/, "");
+  const values = { rerun, saved: page.details[row]?.saved || undefined, ...(dump && { dump, record: columnsOf.name[row] }) };
+  return rerun.length ? nextSteps(values, [[rerunTitle(row), ["<rerun>"]], ...page.commands]) : [];
 }

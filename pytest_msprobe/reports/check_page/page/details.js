@@ -11,7 +11,7 @@ function sheetOf(row) {
     ["seconds", columnsOf.seconds[row] || ""],
   ]);
   sheet.append(element("h2", columnsOf.name[row]), linkButton(fragmentOf(row)), facts);
-  if (word("rerun", row).length) sheet.append(element("p", rerunTitle(row), "soft"), command(rerunCommand(row)));
+  sheet.append(...commandsOf(row));
   sheet.append(...historySection(row));
   if (details) sheet.append(...parts(details));
   else if (isWrong(row)) sheet.append(element("p", "What it says in full is in the journal: the page keeps that of the worst records alone."));

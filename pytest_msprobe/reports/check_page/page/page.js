@@ -3,11 +3,11 @@ const LOW = -4, HIGH = 6, BINS = 40;
 const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: [], plotted: [] };
 
 const table = makeTable(byId("scroller"), [
-  { title: "Result", width: 80, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
+  { title: "Result", width: 80, narrow: 60, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
   ...historyColumns(),
-  { title: "Record", width: 210, narrow: 180, of: (row) => columnsOf.name[row] },
+  { title: "Record", width: 210, narrow: 120, name: true, of: (row) => columnsOf.name[row] },
+  { title: "Error / allowed", width: 120, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Why", width: hasPast ? 140 : 220, narrow: 180, grow: true, of: (row) => word("reason", row) },
-  { title: "Error / allowed", width: 140, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
   { title: "Metric that decides", width: 174, of: (row) => word("metric", row) },
   { title: "Standard", width: 130, of: (row) => word("standard", row) },
@@ -24,6 +24,7 @@ const COLOURS = ["skip", "pass", "warn", "fail"];
 class Point {
   constructor(row) { this.row = row; }
   get value() { return margins[this.row]; }
+  get place() { return this.row; }
   get outcome() { return COLOURS[severity(this.row)]; }
   get isMarked() { return isWrong(this.row); }
   get label() { return `${columnsOf.name[this.row]} ${placeText(this.row)}`; }
@@ -47,7 +48,7 @@ function refresh() {
 }
 
 function drawPlot() {
-  plot.draw(state.plotted, points[table.chosen()]);
+  plot.draw(state.plotted, points[table.chosen()], rowCount);
 }
 
 function matches(row) {
@@ -63,7 +64,7 @@ function show(row) {
   byId("details").scrollTop = 0;
   if (row !== null) openPane("details-box");
   plot.choose(points[row]);
-  history.replaceState(null, "", row === null ? "#" : `#${encodeURIComponent(fragmentOf(row))}`);
+  setFragment(row === null ? "" : fragmentOf(row));
 }
 
 function open(row) {
@@ -144,7 +145,12 @@ function nextFailure() {
   if (next !== undefined) open(next);
 }
 
-const KEYS = { f: nextFailure, o: () => table.choose(null) || show(null) };
+function showOverview() {
+  table.choose(null);
+  show(null);
+}
+
+const KEYS = { f: nextFailure, o: showOverview };
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && event.target === byId("search")) return byId("scroller").focus();
   if (!isForPage(event) || !(event.key in KEYS)) return;
@@ -190,14 +196,14 @@ function start() {
     ...(wrongRows.length ? [["marked", "failed"]] : []), ...["warn", "pass"].filter((outcome) => counts[outcome]).map((outcome) => [outcome, `${outcome}ed`]), ["limit", "limit"],
   ]));
   groups();
+  oneStop(byId("groups"), "button");
   refresh();
   // A link to a record opens it.
-  const isLinked = onLink((fragment) => {
+  onLink((fragment) => {
     const linked = linkedRow(fragment);
     if (linked >= 0) open(linked);
     return linked >= 0;
-  });
-  if (!isLinked) show(null);
+  }, showOverview);
 }
 
 start();

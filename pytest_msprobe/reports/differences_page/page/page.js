@@ -1,10 +1,10 @@
-// A row: [name, group, outcome, why, target, golden, number, details]
-const ROW = { name: 0, group: 1, outcome: 2, why: 3, target: 4, golden: 5, number: 6, details: 7 };
+// A row: [name, group, outcome, why, target, golden, number, details, file, record]
+const ROW = { name: 0, group: 1, outcome: 2, why: 3, target: 4, golden: 5, number: 6, details: 7, file: 8, record: 9 };
 const OUTCOMES = ["fail", "crash", "timeout", "error", "warn", "pass", "skip"];
 const SEVERITY = { skip: 0, pass: 1, warn: 2 };
 const severity = (row) => SEVERITY[row[ROW.outcome]] ?? 3;
 const numberOf = (row) => asNumber(row[ROW.number]);
-const ranked = page.rows.slice().sort((a, b) => severity(b) - severity(a) || (numberOf(b) ?? -1) - (numberOf(a) ?? -1) || page.rows.indexOf(a) - page.rows.indexOf(b));
+const ranked = page.rows.slice().sort((a, b) => severity(b) - severity(a) || (numberOf(b) ?? Infinity) - (numberOf(a) ?? Infinity) || page.rows.indexOf(a) - page.rows.indexOf(b));
 const hasSides = page.rows.some((row) => row[ROW.target] || row[ROW.golden]);
 // What is equal is not looked for, unless all is.
 const differs = page.rows.some((row) => severity(row) >= 2);
@@ -12,9 +12,9 @@ const state = { words: [], group: null, shown: new Set(differs ? OUTCOMES.filter
 
 const table = makeTable(byId("scroller"), [
   { title: "Result", width: 66, of: (row) => row[ROW.outcome], by: severity, look: (row) => row[ROW.outcome] },
-  { title: "Name", width: 200, narrow: 180, of: (row) => row[ROW.name] },
+  { title: "Name", width: 200, narrow: 150, name: true, of: (row) => row[ROW.name] },
+  ...(page.numberTitle ? [{ title: page.numberTitle, width: 120, number: true, of: (row) => numberOf(row) ?? "not measured", by: (row) => numberOf(row) ?? (severity(row) === 3 ? Infinity : "") }] : []),
   { title: "Why", width: 180, grow: true, of: (row) => row[ROW.why] },
-  ...(page.numberTitle ? [{ title: page.numberTitle, width: 120, number: true, of: numberOf }] : []),
   ...(hasSides ? [{ title: "Target", width: 108, of: (row) => row[ROW.target] }, { title: "Golden", width: 108, of: (row) => row[ROW.golden] }] : []),
   { title: "Group", width: 130, of: (row) => row[ROW.group] },
 ], { open: show, label: "Differences", name: "differences" });
@@ -34,14 +34,14 @@ function matches(row) {
 /* One row in full. */
 
 function show(row) {
-  const box = byId("details"), parts = [element("h2", row[ROW.name]), linkButton(row[ROW.name])];
+  const box = byId("details"), parts = [element("h2", row[ROW.name]), linkButton(row[ROW.name]), ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] })];
   parts.push(factsList([["result", row[ROW.outcome], row[ROW.outcome]], ["why", row[ROW.why]], [page.numberTitle.toLowerCase(), numberText(numberOf(row))], ["group", row[ROW.group]]]));
   if (row[ROW.target] || row[ROW.golden]) parts.push(...sides(row[ROW.target], row[ROW.golden]));
   for (const [name, text] of row[ROW.details]) parts.push(element("h3", name), element("pre", text));
   box.replaceChildren(...parts);
   box.scrollTop = 0;
   openPane("details-box");
-  history.replaceState(null, "", `#${encodeURIComponent(row[ROW.name])}`);
+  setFragment(row[ROW.name]);
   plot?.choose(points.get(row));
 }
 
@@ -122,17 +122,16 @@ function start() {
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   window.addEventListener("resize", drawPlot);
   groups();
+  oneStop(byId("groups"), "button");
   refresh();
   drawPlot();
   const first = ranked.find((row) => severity(row) >= 2);
-  const isLinked = onLink((fragment) => {
+  const nothing = element("p", "Nothing differs. Choose a row to see it in full.", "soft");
+  onLink((fragment) => {
     const linked = page.rows.find((row) => row[ROW.name] === fragment);
     if (linked) open(linked);
     return Boolean(linked);
-  });
-  if (isLinked) return;
-  if (first) open(first);
-  else byId("details").replaceChildren(element("p", "Nothing differs. Choose a row to see it in full.", "soft"));
+  }, () => (first ? open(first) : byId("details").replaceChildren(nothing)));
 }
 
 start();

@@ -1,13 +1,14 @@
 /* Calls by place: each column of the page is a list. */
 
-const OUTCOMES = ["fail", "warn", "pass", "skip", ""];
-const OUTCOME_WORDS = { fail: "wrong", warn: "warned", pass: "right", skip: "not judged, with a reason", "": "not judged" };
-const SEVERITY = { fail: 4, warn: 3, pass: 2, skip: 1, "": 0 };
+const OUTCOMES = ["fail", "missing", "partner", "warn", "pass", "skip", ""];
+const OUTCOME_WORDS = { fail: "wrong", missing: "missing", partner: "with one that is wrong", warn: "warned", pass: "right", skip: "not judged, with a reason", "": "not judged" };
+const SEVERITY = { fail: 6, missing: 5, partner: 4, warn: 3, pass: 2, skip: 1, "": 0 };
+const MISSING = SEVERITY.missing;
 const { lane: laneOf, column: columnOf, name: nameOf } = page.columns;
 const word = (name, call) => page.words[name][page.columns[name][call]];
 const allCalls = Array.from(nameOf, (_, call) => call);
 const columnCount = columnOf.reduce((most, column) => Math.max(most, column + 1), 1);
-const severityOf = page.words.outcome.map((outcome) => SEVERITY[outcome] ?? 4);
+const severityOf = page.words.outcome.map((outcome) => SEVERITY[outcome] ?? SEVERITY.fail);
 const severity = (call) => severityOf[page.columns.outcome[call]];
 const beginnings = new Set(page.begins);
 

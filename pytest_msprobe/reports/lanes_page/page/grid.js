@@ -1,10 +1,10 @@
 /* The grid: a lane for each rank, a column for each call in order. Of calls that share a pixel the worst is seen. */
 
 const LEAST_LANE = 14, MOST_LANE = 34, MOST_LABEL = 190, GRID_TOP = 18, MOST_LINES = 400;
-const GRID_COLOURS = ["line", "skip", "pass", "warn", "fail"];
+const GRID_COLOURS = ["line", "skip", "pass", "warn", "fail", "fail", "fail"];
 const grid = { from: 0, to: columnCount, left: MOST_LABEL, width: 0, lane: MOST_LANE };
 
-const wrongJoins = page.joins.filter((join) => join.length > 1 && severity(join[0]) === 4);
+const wrongJoins = page.joins.filter((join) => join.length > 1 && join.some((call) => severity(call) >= MISSING));
 
 function drawGrid() {
   const canvas = byId("grid"), ratio = window.devicePixelRatio || 1, room = byId("lanes").clientWidth;
@@ -18,10 +18,23 @@ function drawGrid() {
   const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(`--${name}`).trim();
   pen.scale(ratio, ratio);
   pen.font = "11px system-ui, sans-serif";
-  drawCells(pen, GRID_COLOURS.map(colour));
+  drawCells(pen, GRID_COLOURS.map((name, level) => (level === MISSING || level === SEVERITY.partner ? hatched(pen, colour(name), level === MISSING) : colour(name))));
   drawLines(pen, colour);
   drawLabels(pen, colour);
   drawMarks(pen, colour);
+}
+
+/* Lines of a colour: few for what is missing, many for a partner. */
+function hatched(pen, colour, isMissing) {
+  const tile = element("canvas"), size = tile.width = tile.height = isMissing ? 8 : 4, own = tile.getContext("2d");
+  own.strokeStyle = colour;
+  own.lineWidth = 1.4;
+  for (const at of [-size, 0, size]) {
+    own.moveTo(at, size);
+    own.lineTo(at + size, 0);
+  }
+  own.stroke();
+  return pen.createPattern(tile, "repeat");
 }
 
 const columnX = (column) => grid.left + (grid.width * (column - grid.from)) / (grid.to - grid.from);
@@ -41,7 +54,11 @@ function drawCells(pen, colours) {
       const left = grid.left + (grid.width * x) / wide, size = grid.width / wide;
       pen.fillStyle = colours[worst];
       pen.globalAlpha = worst === 2 ? 0.45 : 1;
-      pen.fillRect(left, laneY(lane) + 3, Math.max(1, size - (size > 4 ? 1 : 0)), grid.lane - 6);
+      const box = [left, laneY(lane) + 3, Math.max(1, size - (size > 4 ? 1 : 0)), grid.lane - 6];
+      pen.fillRect(...box);
+      if (worst !== MISSING || size < 6) continue;
+      pen.strokeStyle = colours[SEVERITY.fail];
+      pen.strokeRect(box[0] + 0.5, box[1] + 0.5, box[2] - 1, box[3] - 1);
     }
   }
   pen.globalAlpha = 1;

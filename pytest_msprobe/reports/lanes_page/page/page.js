@@ -3,7 +3,7 @@ const ranked = allCalls.slice().sort((a, b) => severity(b) - severity(a) || begi
 
 const table = makeTable(byId("scroller"), [
   { title: "Result", width: 66, of: (call) => word("outcome", call), by: severity, look: (call) => word("outcome", call) },
-  { title: "Call", width: 250, narrow: 200, of: (call) => nameOf[call] },
+  { title: "Call", width: 250, narrow: 160, name: true, of: (call) => nameOf[call] },
   { title: "Why", width: 260, grow: true, of: (call) => word("why", call) },
   { title: page.kindTitle, width: 110, of: (call) => word("kind", call) },
   { title: "Rank", width: 120, of: (call) => page.lanes[laneOf[call]] },
@@ -35,7 +35,7 @@ function show(call) {
   box.scrollTop = 0;
   openPane("details-box");
   byId("cell").textContent = sentenceOf(call);
-  history.replaceState(null, "", `#${encodeURIComponent(fragmentOf(call))}`);
+  setFragment(fragmentOf(call));
   bringIntoGrid(call);
   drawGrid();
 }
@@ -44,7 +44,9 @@ function sheetOf(call) {
   const outcome = word("outcome", call), facts = [["rank", page.lanes[laneOf[call]]], ["result", outcome || "not judged", outcome], [page.kindTitle.toLowerCase(), word("kind", call)], ["why", word("why", call)]];
   const parts = [element("h2", nameOf[call]), linkButton(fragmentOf(call))];
   if (beginnings.has(call)) parts.push(element("p", "It begins here.", "fail"));
-  parts.push(factsList(facts));
+  if (severity(call) === MISSING) parts.push(element("p", "This rank has no such call."));
+  const [lane, record] = page.items[call] ?? [laneOf[call], nameOf[call]];
+  parts.push(factsList(facts), ...(outcome && severity(call) !== MISSING ? nextSteps({ dump: page.dumps[lane], record }) : []));
   for (const [name, text] of page.details[call] ?? []) parts.push(element("h3", name), element("pre", text));
   return [...parts, ...otherCalls("Gave it to", page.arrows.filter(([from]) => from === call).map(([, to]) => to)), ...otherCalls("Was given it by", page.arrows.filter(([, to]) => to === call).map(([from]) => from)),
     ...otherCalls("Together with", (joinsOf.get(call) ?? []).filter((other) => other !== call))];
@@ -78,7 +80,7 @@ function widen() {
 }
 
 function nextWrong(step) {
-  const wrong = allCalls.filter((call) => severity(call) === 4).sort((a, b) => columnOf[a] - columnOf[b] || laneOf[a] - laneOf[b]);
+  const wrong = allCalls.filter((call) => severity(call) >= MISSING).sort((a, b) => columnOf[a] - columnOf[b] || laneOf[a] - laneOf[b]);
   const at = wrong.indexOf(table.chosen()), next = wrong[(at + step + wrong.length) % wrong.length];
   if (next !== undefined) open(next);
 }
@@ -119,15 +121,17 @@ function start() {
   onGrid();
   legend();
   refresh();
-  const first = page.begins[0] ?? ranked.find((call) => severity(call) >= 3);
-  const isLinked = onLink((fragment) => {
+  const first = page.begins[0] ?? ranked.find((call) => severity(call) >= SEVERITY.warn);
+  const nothing = element("p", "Nothing is wrong. Choose a call to see what is known of it.", "soft");
+  onLink((fragment) => {
     const linked = linkedCall(fragment);
     if (linked >= 0) open(linked);
     return linked >= 0;
+  }, () => {
+    if (first !== undefined) return open(first);
+    byId("details").replaceChildren(nothing);
+    drawGrid();
   });
-  if (isLinked) return;
-  if (first !== undefined) open(first);
-  else { byId("details").replaceChildren(element("p", "Nothing is wrong. Choose a call to see what is known of it.", "soft")); drawGrid(); }
 }
 
 start();

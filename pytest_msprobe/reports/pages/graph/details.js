@@ -14,11 +14,11 @@ class GraphDetails {
   show() {
     const { tree, flow, chosen } = this.view.at, last = tree.last[chosen];
     if (chosen <= 0) return this.box.replaceChildren();
-    const { failure, facts, stack, actions } = this.view.host.describe(this.view.place, this.view.side, chosen);
+    const { failure, facts, stack, actions, commands = [] } = this.view.host.describe(this.view.place, this.view.side, chosen);
     this.box.replaceChildren(
       element("h2", this.view.name()), this.#verdict(tree, chosen), this.#ways(actions), ...this.#text("", failure),
       ...this.#values("comes from", flow.given(chosen, last)), ...this.#values("goes to", flow.taken(chosen, last)),
-      this.#facts(facts), ...this.#text("called at", stack),
+      this.#facts(facts), ...this.#text("called at", stack), ...commands,
     );
     this.box.scrollTop = 0;
   }

@@ -4,7 +4,8 @@ const IS_BACKWARD = /\.backward(\.\d+)?$/, IS_FORWARD = /\.forward(\.\d+)?$/;
 
 class GraphView {
   /* `host` is what the page knows of a call: describe(place, side, node) gives its failure, facts, call stack and
-     actions, brief(place, side, node) what it returned, in few words. */
+     actions, elements with commands, brief(place, side, node) what it returned, in few words; `went` is called when another
+     call is chosen. */
   constructor(box, graphs, host) {
     this.graphs = graphs;
     this.host = host;
@@ -78,6 +79,7 @@ class GraphView {
     this.#scrollTo(node);
     this.draw();
     this.boxes.show();
+    this.host.went?.();
   }
 
   goTo(node) {

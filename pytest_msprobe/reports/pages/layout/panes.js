@@ -102,10 +102,10 @@ function orderPanes() {
   for (const child of document.querySelectorAll(".panes > [data-narrow]")) child.style.order = isNarrow() ? child.dataset.narrow : 0;
 }
 
-/* Unfold a pane; on a narrow screen also scroll to it, but not away from the head of a page that opens. */
+/* Unfold a pane; on a narrow screen also scroll to it, but not away from the head of a page that opens without a link. */
 function openPane(id) {
   if (panes.get(id)?.isFolded) panes.get(id).setFolded(false);
-  if (isNarrow() && document.readyState === "complete") byId(id).scrollIntoView();
+  if (isNarrow() && (document.readyState === "complete" || location.hash)) byId(id).scrollIntoView();
 }
 
 document.querySelectorAll(".panes").forEach(makePanes);

@@ -65,10 +65,45 @@ function copiedFromField(text) {
   return isCopied;
 }
 
-/* Open what the address of the page leads to, now and when another one is given. Returns whether anything was opened. */
-function onLink(open) {
-  window.addEventListener("hashchange", () => open(linkedFragment()));
-  return open(linkedFragment());
+/* Commands that go on from what is open, as titles and words; in a word <dump>, <record> and so on are the value of that
+   name, and <rerun> is a whole command. The first command is seen, the others are folded. */
+function nextSteps(given, steps = page.commands ?? []) {
+  const values = { ...given, call: /^(?!Module\.|Cell\.).*\.(forward|backward)$/.test(given.record) ? given.record : undefined };
+  const isKnown = (word) => [...word.matchAll(/<(dump|record|call|saved|rerun)>/g)].every(([, name]) => values[name]);
+  const filled = (word) => word.replace(/<(dump|record|call|saved)>/g, (_, name) => values[name]);
+  const lines = steps.filter(([, words]) => words.every(isKnown)).map(([title, words]) =>
+    [title, words.flatMap((word) => (word === "<rerun>" ? values.rerun : [word])).map(filled).map(quoted).join(" ")]);
+  const shown = lines.map(([title, text]) => [element("p", title, "soft"), command(text)]);
+  if (shown.length < 2) return shown.flat();
+  const further = element("details", undefined, "further");
+  further.append(element("summary", "further commands"), ...shown.slice(1).flat());
+  return [...shown[0], further];
+}
+
+/* A word of a command, quoted for a shell. */
+function quoted(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
+}
+
+/* Open what the address of the page leads to, or else what is seen first; again whenever the address is another. */
+function onLink(open, openFirst) {
+  const follow = () => { if (!open(linkedFragment())) openFirst(); };
+  window.addEventListener("hashchange", follow);
+  follow();
+  lastChange = 0;
+}
+
+/* Put what is open into the address. The browser's way back leads to what was open before; what was open for less than a
+   second, as while keys go through a table, is left out. */
+const SHORTEST_STAY = 1000;
+let lastChange = Infinity;
+
+function setFragment(fragment) {
+  if (linkedFragment() === fragment) return;
+  const address = fragment ? `#${encodeURIComponent(fragment)}` : location.href.split("#")[0];
+  if (Date.now() - lastChange > SHORTEST_STAY) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+  if (lastChange !== Infinity) lastChange = Date.now();
 }
 
 /* What the address of the page leads to. */

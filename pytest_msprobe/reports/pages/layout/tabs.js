@@ -11,21 +11,12 @@ function makeTabs(box, tabs) {
       const isShown = each === id;
       byId(each).hidden = !isShown;
       button.setAttribute("aria-selected", String(isShown));
-      button.tabIndex = isShown ? 0 : -1;
     }
     tabs.find((tab) => tab.id === id).open?.();
   }
 
   for (const [id, button] of buttons) button.addEventListener("click", () => show(id));
-  box.addEventListener("keydown", (event) => {
-    const names = [...buttons.keys()], at = names.findIndex((id) => buttons.get(id) === document.activeElement);
-    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 }[event.key];
-    if (next === undefined || at < 0) return;
-    event.preventDefault();
-    const id = names.at(next % names.length);
-    show(id);
-    buttons.get(id).focus();
-  });
+  oneStop(box, "button", { isRow: true, went: (button) => button.click() });
   return { show };
 }
 

@@ -8,7 +8,7 @@ class LogPlot {
      across: their text and value, and whether what lies above fails or warns. `choose` is called with a point. */
   constructor(canvas, tip, { titles, limits, choose }) {
     Object.assign(this, { canvas, tip, titles, limits, points: [], drawn: [], unchosen: document.createElement("canvas") });
-    window.addEventListener("themechange", () => this.draw(this.points, this.chosen));
+    window.addEventListener("themechange", () => this.draw(this.points, this.chosen, this.count));
     canvas.addEventListener("mousemove", (event) => this.#point(this.#nearest(event)));
     canvas.addEventListener("mouseleave", () => this.#point(null));
     canvas.addEventListener("click", (event) => {
@@ -17,9 +17,11 @@ class LogPlot {
     });
   }
 
-  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, and stand out where `isMarked`. */
-  draw(points, chosen) {
+  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, and stand out where `isMarked`. Those
+     that have a `place` are some of `count`. */
+  draw(points, chosen, count = points.length) {
     this.points = points;
+    this.count = count;
     const box = this.canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
     if (!box.width) return;
     this.canvas.width = box.width * ratio;
@@ -68,7 +70,7 @@ class LogPlot {
     this.bottom = this.base - (this.hasZero ? PLOT_BAND : 0);
   }
 
-  #x(place) { return PLOT_LEFT + ((this.right - PLOT_LEFT) * (place + 0.5)) / Math.max(1, this.points.length); }
+  #x(place) { return PLOT_LEFT + ((this.right - PLOT_LEFT) * (place + 0.5)) / Math.max(1, this.count); }
 
   #y(value) {
     if (value === 0) return this.base - PLOT_BAND / 2;
@@ -108,7 +110,7 @@ class LogPlot {
     if (this.hasZero) this.#text("0", PLOT_LEFT - 6, this.#y(0) + 4, "right");
     if (this.hasInfinity) this.#text("inf, n/a", PLOT_LEFT - 6, this.#y(Infinity) + 4, "right");
     this.#line(this.base, "soft", []);
-    const count = this.points.length, every = Math.max(1, niceStep((count * 70) / Math.max(1, this.right - PLOT_LEFT)));
+    const { count } = this, every = Math.max(1, niceStep((count * 70) / Math.max(1, this.right - PLOT_LEFT)));
     for (let place = 0; place < count; place += every) this.#text(String(place), this.#x(place), this.base + 12, "center");
     this.#text(this.titles.x, (PLOT_LEFT + this.right) / 2, this.base + 26, "center");
     this.pen.save();
@@ -147,7 +149,7 @@ class LogPlot {
     for (const { outcome } of this.points) if (!taken.has(outcome)) taken.set(outcome, new Uint8Array(wide * Math.ceil(this.base + 1)));
     this.points.forEach((point, place) => {
       if (typeof point.value !== "number") return;
-      const found = { point, x: this.#x(place), y: this.#y(point.value) };
+      const found = { point, x: this.#x(point.place ?? place), y: this.#y(point.value) };
       this.drawn.push(found);
       // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
       const spots = taken.get(point.outcome), spot = Math.round(found.y) * wide + Math.round(found.x);

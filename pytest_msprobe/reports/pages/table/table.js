@@ -1,6 +1,6 @@
 /* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A column
    has a title, a width and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
-   `number` and `look` how it is set, `narrow` its width on a narrow screen; one that has `grow` takes the room that is
+   `number`, `name` and `look` how it is set (a name that is too long is cut in front), `narrow` its width on a narrow screen; one that has `grow` takes the room that is
    left. `open` is called with a row that is chosen, `look` gives a class to a row. Under `name` the browser keeps the
    widths that the reader chose. */
 
@@ -85,7 +85,9 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
     }
     for (const column of columns) {
       const value = column.of(row), shown = column.number ? numberText(value) : value ?? "";
-      const cell = element("td", shown, [column.number ? "number" : "", column.look?.(row) ?? ""].join(" ").trim());
+      const cell = element("td", column.name ? undefined : shown, [column.number ? "number" : "", column.name ? "name" : "", column.look?.(row) ?? ""].join(" ").trim());
+      // What reads from the left is cut at the left in a cell that reads from the right.
+      if (column.name) cell.append(Object.assign(element("bdi", shown), { dir: "ltr" }));
       cell.title = shown;
       made.append(cell);
     }

@@ -8,7 +8,13 @@ class ColumnWidths {
   }
 
   of(column) {
-    return this.chosen.get(column.title) ?? ((isNarrow() && column.narrow) || column.width);
+    return this.chosen.get(column.title) ?? Math.max((isNarrow() && column.narrow) || column.width, this.#ofTitle(column));
+  }
+
+  /* What a title takes with the arrow of a sorted column. */
+  #ofTitle({ title }) {
+    this.pen ??= Object.assign(element("canvas").getContext("2d"), { font: "600 13px system-ui, sans-serif" });
+    return Math.ceil(this.pen.measureText(`${title} ▼`).width) + 18;
   }
 
   all(room) {

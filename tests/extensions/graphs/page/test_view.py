@@ -190,7 +190,11 @@ def test_a_run_alone_shows_where_nan_arises(single: Callable[..., Any]) -> None:
     nan = float("nan")
     browser = single(records() | {RELU: call(2.0, nan), BLOCK: call(1.0, nan), TANH: call(nan, nan)})
     assert chosen(browser) == RELU
-    assert texts(browser, "#graph .details pre") == ["inf or nan in the output and none in the input"]
+    assert texts(browser, "h1") == [f"inf or nan arises in 1 call, first {RELU}"]
+    failure, check, *_ = texts(browser, "#graph .details pre")
+    assert failure == "inf or nan in the output and none in the input"
+    assert check.startswith("pytest --msprobe-dump=")
+    assert check.endswith(f"dump.json::{RELU}")
     assert texts(browser, "#graph .details dd")[1].endswith("norm nan")
     assert texts(browser, "#graph .call.fail .name") == ["block", "relu"]
 
@@ -204,7 +208,7 @@ def test_a_hostile_name_is_text(single: Callable[..., Any], name: str) -> None:
     press(browser, RIGHT, RIGHT, RIGHT)
     assert chosen(browser) == f"{name}.0.forward"
     assert texts(browser, "#graph .details li") == [f"output.0 {RELU} input.0"]
-    assert browser.title == "a run"
+    assert browser.title == "inf or nan arises in no call"
     assert browser.get_log("browser") == []
 
 

@@ -71,7 +71,8 @@ def names(browser: Any) -> list[str]:
 
 def test_the_page_opens_without_errors_and_shows_every_value(look: Callable[..., Any]) -> None:
     browser = look([call(0), call(1, "fail", cause="culprit")])
-    assert texts(browser, "h1") == ["target against golden"]
+    assert texts(browser, "h1") == ["1 of 4 values differs, first in Functional.linear.1.forward"]
+    assert texts(browser, "#about") == ["target against golden, policy default"]
     assert names(browser) == [
         f"Functional.linear.{place}.forward.{group}.0" for place in (0, 1) for group in ("input", "output")
     ]
@@ -84,6 +85,94 @@ def test_the_first_culprit_is_named_and_leads_to_its_row(look: Callable[..., Any
     click(browser, "document.querySelector('#culprits button')")
     assert texts(browser, "#details h2") == ["Functional.linear.1.forward.output.0"]
     assert "the forward computation differs" in texts(browser, "#details pre")
+
+
+RANKS = [(step, rank) for step in range(2) for rank in range(3)]
+
+
+def of_ranks(*culprits: tuple[int, int]) -> dict[str, Any]:
+    """Return a page of six pairs, of two calls each, of which the second differs at these steps and ranks."""
+    calls = [
+        call(
+            2 * pair + place,
+            **({"outcome": "fail", "cause": "culprit"} if place and where in culprits else {}),
+            pair=pair,
+        )
+        for pair, where in enumerate(RANKS)
+        for place in range(2)
+    ]
+    pairs = tuple(f"step {step}, rank {rank}" for step, rank in RANKS)
+    return {
+        "calls": calls,
+        "pairs": pairs,
+        "places": [(*where, f"run/{pair}/dump.json") for pair, where in enumerate(RANKS)],
+    }
+
+
+def test_of_ranks_and_steps_the_title_says_how_many_values_differ_and_where_first(look: Callable[..., Any]) -> None:
+    browser = look(**of_ranks((0, 2), (1, 0), (1, 2)))
+    assert texts(browser, "h1") == ["3 of 24 values differ, first at step 0, rank 2"]
+    assert texts(browser, "#details dd")[0] == "step 0, rank 2"
+
+
+def test_each_rank_that_differs_has_a_chip_that_leads_to_its_first_culprit(look: Callable[..., Any]) -> None:
+    browser = look(**of_ranks((0, 2), (1, 0), (1, 2)))
+    assert [text.partition(":")[0] for text in texts(browser, "#culprits button")] == [
+        "step 0, rank 2",
+        "step 1, rank 0",
+    ]
+    click(browser, "document.querySelector('#culprits button:last-child')")
+    assert texts(browser, "#details dd")[0] == "step 1, rank 0"
+
+
+def test_rows_of_ranks_and_steps_have_a_column_for_each(look: Callable[..., Any]) -> None:
+    browser = look(**of_ranks((1, 1)))
+    assert texts(browser, "#scroller th")[1:3] == ["Step", "Rank"]
+    assert texts(browser, "#scroller tr.chosen td")[1:3] == ["1", "1"]
+    assert texts(look([call(0)]), "#scroller th")[1] == "Value"
+
+
+def test_a_page_where_all_is_equal_says_so(look: Callable[..., Any]) -> None:
+    assert texts(look([call(0)]), "h1") == ["none of 2 values differs"]
+
+
+def test_an_open_value_has_the_commands_on_its_call(look: Callable[..., Any]) -> None:
+    commands = [
+        ("Run this item alone", ["pytest", "--msprobe-compare=<dump>::<record>", "-k", "a b"]),
+        ("Check this call", ["pytest", "--msprobe-dump=<dump>::<call>"]),
+        ("Save it", ["<rerun>", "--msprobe-save-failures=failures"]),
+    ]
+    browser = look(**of_ranks((0, 1)), commands=commands)
+    click(browser, "document.querySelector('#details .further summary')")
+    assert texts(browser, "#details .command pre") == [
+        "pytest --msprobe-compare=run/1/dump.json::Functional.linear.3.forward -k 'a b'",
+        "pytest --msprobe-dump=run/1/dump.json::Functional.linear.3.forward",
+    ]
+
+
+def test_a_call_of_a_module_has_no_command_that_checks_it(look: Callable[..., Any]) -> None:
+    commands = [("Check this call", ["pytest", "--msprobe-dump=<dump>::<call>"])]
+    module = call(0, "fail", record="Module.block.Linear.forward.0", cause="culprit")
+    browser = look([module], places=[(None, None, "dump.json")], commands=commands)
+    assert texts(browser, "#details .command") == []
+
+
+def test_the_way_back_leads_to_the_value_that_was_open_before(look: Callable[..., Any]) -> None:
+    browser = look(**of_ranks((0, 2), (1, 0)))
+    first = texts(browser, "#details h2")
+    click(browser, "document.querySelector('#culprits button:last-child')")
+    assert texts(browser, "#details h2") != first
+    browser.back()
+    until(browser, lambda: texts(browser, "#details h2") == first)
+
+
+def test_the_tree_of_modules_is_one_stop_of_the_tab_key(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail", cause="culprit")])
+    stops = "return [...byId('tree').querySelectorAll('button, summary')].filter((one) => one.tabIndex === 0).length"
+    assert browser.execute_script(stops) == 1
+    browser.execute_script("byId('tree').querySelector('.everything').focus()")
+    browser.switch_to.active_element.send_keys("\ue015")
+    assert browser.switch_to.active_element.tag_name == "summary"
 
 
 def test_the_page_opens_at_the_first_culprit(look: Callable[..., Any]) -> None:
@@ -231,7 +320,7 @@ def test_ranks_are_chosen(look: Callable[..., Any]) -> None:
 )
 def test_a_hostile_name_is_text(look: Callable[..., Any], name: str) -> None:
     browser = look([call(0, record=name, module=name, reason=name)])
-    assert browser.title == "target against golden"
+    assert browser.title == "none of 2 values differs"
     assert names(browser)[0] == f"{name}.input.0"
     assert browser.get_log("browser") == []
 

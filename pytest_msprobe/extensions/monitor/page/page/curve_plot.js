@@ -1,6 +1,7 @@
 /* One plot of lines over steps or times, drawn by uPlot: dragging zooms the heat map and all plots, a click chooses a step. */
 
 const PLOT_FONT = "11px system-ui, sans-serif", MARK = 4, MOST_POWERS = 6, TIME_SPACE = 80;
+const WHOLE_STEPS = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 
 class CurvePlot {
   /* `lines` have steps with their low and high values, a class or a colour, and may be smooth; `steps` are marked. */
@@ -30,7 +31,7 @@ class CurvePlot {
   #options(width, height, unit) {
     const axis = { stroke: themeColour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16, grid: { stroke: themeColour("line"), width: 1 }, ticks: { show: false } };
     const [first, last] = this.ends.map(this.axis.place), range = [first, last > first ? last : first + 1];
-    const alongside = this.axis.isTime ? { label: "time", space: TIME_SPACE, values: (_, ticks) => ticks.map((time) => timeMark(time, last - first)) } : { label: "step" };
+    const alongside = this.axis.isTime ? { label: "time", space: TIME_SPACE, values: (_, ticks) => ticks.map((time) => timeMark(time, last - first)) } : { label: "step", incrs: WHOLE_STEPS };
     return {
       width, height,
       scales: { x: { time: this.axis.isTime, range }, y: { distr: this.scale.isLog ? 3 : 1, range: [this.scale.low, this.scale.high] } },

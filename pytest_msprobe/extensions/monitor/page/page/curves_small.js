@@ -57,13 +57,10 @@ function multiples(title, all, name, choose, range = null) {
   if (!all.length) return;
   const grid = element("div", undefined, "grid");
   for (const series of all) {
-    const figure = element("figure");
-    figure.tabIndex = 0;
-    figure.setAttribute("role", "button");
-    figure.append(element("figcaption", name(series)), smallChart(linesOf(series), name(series), range));
+    const figure = element("button", undefined, "figure");
+    figure.append(element("span", name(series), "caption"), smallChart(linesOf(series), name(series), range));
     figure.classList.toggle("chosen", series === state.rows[state.cursor.row]);
     figure.addEventListener("click", () => choose(series));
-    figure.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(series); });
     grid.append(figure);
   }
   byId("details").append(element("h3", title), grid);

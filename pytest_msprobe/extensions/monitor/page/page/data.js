@@ -6,6 +6,8 @@ const TENSOR = { task: 0, stage: 1, name: 2, micro: 3 };
 const SERIES = { rank: 0, tensor: 1, statistic: 2, target: 3, golden: 4, gap: 5, exact: 6, compared: 7 };
 // A finding: [rank, tensor, statistic, step or null, outcome, rule, message]
 const FINDING = { rank: 0, tensor: 1, statistic: 2, step: 3, outcome: 4, rule: 5, message: 6 };
+// Where two runs are farthest apart: [series, step, words]
+const WIDEST = { series: 0, step: 1, words: 2 };
 const BINS = page.starts.length;
 
 function bytes(text) {
@@ -66,6 +68,11 @@ function shortText(value) {
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
   const size = Math.abs(value);
   return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e") : String(+value.toPrecision(5));
+}
+
+function itemOf(series) {
+  const tensor = page.tensors[series[SERIES.tensor]];
+  return `${tensor[TENSOR.task]}/${tensorText(tensor)}/${series[SERIES.statistic]}`;
 }
 
 // The first virtual pipeline stage and the first micro step go without saying.

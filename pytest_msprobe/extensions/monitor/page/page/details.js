@@ -25,6 +25,7 @@ function drawDetails() {
     box.append(gapTitle(series));
     addPlot(gapLines(series).map(tabled), { width, height: 150, label: `relative gap of ${tensorText(tensor)}`, unit: "relative gap", steps, wanted: "auto" });
   }
+  box.append(...nextSteps({ dump: page.files[series[SERIES.rank]], record: itemOf(series) }));
   otherCurves(series);
   showCursor();
 }

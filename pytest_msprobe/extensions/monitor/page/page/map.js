@@ -162,26 +162,39 @@ function cells(ratio) {
 
 function labels(pen) {
   const every = Math.max(1, Math.ceil(LEAST_LABEL / view.row)), bottom = TOP + view.height;
+  const groups = groupsOfRows(), unnamed = new Set(groups.filter((group) => !hasRoom(pen, group)).map(({ task }) => task));
   pen.textBaseline = "middle";
   for (let row = Math.ceil(view.scroll / view.row / every) * every; row < state.rows.length; row += every) {
     const y = rowY(row) + view.row / 2;
     if (y > bottom) break;
     const chosen = row === state.cursor.row;
     pen.fillStyle = themeColour(chosen ? "fore" : "soft");
-    pen.fillText(fitted(pen, rowText(state.rows[row]), view.left - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
+    pen.fillText(fitted(pen, rowText(state.rows[row]) + (unnamed.has(taskOf(row)) ? ` (${taskOf(row)})` : ""), view.left - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
   }
-  strips(pen);
+  strips(pen, groups);
 }
 
-function strips(pen) {
-  const bottom = TOP + view.height;
-  for (let row = 0, odd = false; row < state.rows.length; odd = !odd) {
+/* Rows of one task that follow each other; the name of one that is too low is with the names of its rows. */
+function groupsOfRows() {
+  const groups = [];
+  for (let row = 0; row < state.rows.length; row++) {
     const task = taskOf(row);
-    let end = row + 1;
-    while (end < state.rows.length && taskOf(end) === task) end++;
+    if (groups.at(-1)?.task === task) groups.at(-1).end = row + 1;
+    else groups.push({ task, row, end: row + 1 });
+  }
+  return groups;
+}
+
+function hasRoom(pen, { task, row, end }) {
+  return (end - row) * view.row > pen.measureText(task).width + 8;
+}
+
+function strips(pen, groups) {
+  const bottom = TOP + view.height;
+  groups.forEach(({ task, row, end }, place) => {
     const top = Math.max(TOP, rowY(row)), low = Math.min(bottom, rowY(end));
     if (low > top) {
-      pen.fillStyle = themeColour(odd ? "line" : "panel");
+      pen.fillStyle = themeColour(place % 2 ? "line" : "panel");
       pen.fillRect(0, top, STRIP, low - top);
       if (row) {
         pen.fillStyle = themeColour("line");
@@ -197,8 +210,7 @@ function strips(pen) {
         pen.restore();
       }
     }
-    row = end;
-  }
+  });
 }
 
 function taskOf(row) {
@@ -291,5 +303,7 @@ function drawLegend() {
   bar.style.background = `linear-gradient(90deg, ${themeColour(scaleName())})`;
   other.style.background = "var(--not-finite)";
   const ends = state.colour === "gap" ? ["equal", "apart by 2 (relative)"] : [`1/${10 ** page.decades} of the row's median`, `${10 ** page.decades} times`];
-  byId("legend").replaceChildren(element("span", ends[0]), bar, element("span", ends[1]), other, element("span", "NaN or inf"));
+  const notFinite = element("span", undefined, "whole");
+  notFinite.append(other, "NaN or inf");
+  byId("legend").replaceChildren(element("span", ends[0]), bar, element("span", ends[1]), notFinite);
 }

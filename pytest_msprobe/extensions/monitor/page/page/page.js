@@ -164,7 +164,7 @@ function onKey(event) {
   } else if (event.key === "Escape") {
     zoom(0, BINS - 1);
   } else if (event.key === "Enter") {
-    byId("details").querySelector("figure")?.focus();
+    byId("details").querySelector(".figure")?.focus();
   } else return;
   event.preventDefault();
 }
@@ -196,17 +196,25 @@ function findings() {
 }
 
 function lead() {
-  const first = page.findings[page.first], box = element("p");
+  const first = page.findings[page.first], words = first?.[FINDING.message] ?? page.widest?.[WIDEST.words];
+  if (!words) return;
+  const box = element("p"), button = element("button", words, first?.[FINDING.outcome]);
   box.id = "lead";
-  byId("notes").replaceChildren(box);
-  if (!first) {
-    box.textContent = page.verdict;
-    return;
-  }
-  const tensor = page.tensors[first[FINDING.tensor]], button = element("button", page.verdict, first[FINDING.outcome]);
-  button.title = `${tensor[TENSOR.task]} ${tensorText(tensor)}`;
-  button.addEventListener("click", () => goTo(first));
+  button.addEventListener("click", openFirst);
   box.append(button);
+  byId("notes").append(box);
+}
+
+/* Show the first finding, or else where the runs are farthest apart. */
+function openFirst() {
+  if (page.findings[page.first]) return goTo(page.findings[page.first]);
+  if (page.widest) {
+    showStep(binOf(page.widest[WIDEST.step]));
+    chooseSeries(page.series[page.widest[WIDEST.series]]);
+    return announceCell();
+  }
+  refresh();
+  moveTo(0, null);
 }
 
 /* The end of an address that opens the curves of a series, at a step where one was chosen. */
@@ -269,7 +277,7 @@ function controls() {
 }
 
 function start() {
-  showHeader(page.title, page.about);
+  showHeader(page.verdict, `${page.title}: ${page.about}`);
   controls();
   findings();
   lead();
@@ -277,13 +285,7 @@ function start() {
   byId("scroller").addEventListener("scroll", () => requestAnimationFrame(drawMap));
   window.addEventListener("resize", drawAll);
   window.addEventListener("themechange", drawAll);
-  if (onLink(openLink)) return;
-  if (page.findings[page.first]) {
-    goTo(page.findings[page.first]);
-  } else {
-    refresh();
-    moveTo(0, null);
-  }
+  onLink(openLink, openFirst);
 }
 
 start();

@@ -49,6 +49,7 @@ function describeInGraph(place, side, node) {
     facts: rows.map((row) => [placeOf(row, call), [row[ROW.outcome], row[ROW.dtype], row[ROW.shape], errorText(row)].filter(Boolean).join(", ")]),
     stack: page.stacks[call[CALL.stack]],
     actions: [["numbers in the table", () => { views.show("table-view"); goTo(call); }]],
+    commands: commandsOf(call),
   };
 }
 

@@ -7,12 +7,21 @@ const ROW = { call: 0, name: 1, dtype: 2, shape: 3, outcome: 4, cause: 5, messag
 // A call: [record, golden, pair, order, outcome, cause, reason, module, stack, error]
 const CALL = { record: 0, golden: 1, pair: 2, order: 3, outcome: 4, cause: 5, reason: 6, module: 7, stack: 8, error: 9 };
 
+// How many chips of first culprits are shown.
+const MOST_CULPRITS = 8;
+// A place of a pair of dumps: [step, rank, dump]; step and rank may be null.
+const PLACE = { step: 0, rank: 1, dump: 2 };
+const placeOfPair = (row) => page.places[page.calls[row[ROW.call]][CALL.pair]];
+
 const metricColumn = (title, place) => ({ title, width: 120, number: true, of: (row) => row[ROW.metrics][place] });
 const columns = [
   { title: "Result", width: 66, of: (row) => row[ROW.outcome], by: (row) => SEVERITY[row[ROW.outcome]], look: (row) => row[ROW.outcome] },
-  { title: "Value", width: 260, narrow: 200, of: (row) => row[ROW.name] },
-  { title: "Message", width: 260, grow: true, of: (row) => row[ROW.messages] },
+  ...["Step", "Rank"].filter((_, at) => new Set(page.places.map((place) => place[at])).size > 1).map((title) => ({
+    title, width: 44, number: true, of: (row) => placeOfPair(row)[title === "Step" ? PLACE.step : PLACE.rank],
+  })),
+  { title: "Value", width: 220, narrow: 130, name: true, of: (row) => row[ROW.name] },
   ...page.metrics.slice(0, 1).map(metricColumn),
+  { title: "Message", width: 260, grow: true, of: (row) => row[ROW.messages] },
   { title: "Cause", width: 80, of: (row) => row[ROW.cause] },
   { title: "Dtype", width: 130, of: (row) => row[ROW.dtype] },
   { title: "Shape", width: 130, of: (row) => row[ROW.shape] },
@@ -50,7 +59,7 @@ function describe(row) {
   box.replaceChildren(...(row === null ? [element("p", "Choose a value of the table, a point of the plot or a module.", "soft")] : sheetOf(row)));
   box.scrollTop = 0;
   if (row !== null) openPane("details-box");
-  history.replaceState(null, "", row === null ? "#" : `#${encodeURIComponent(fragmentOf(row))}`);
+  setFragment(row === null ? "" : fragmentOf(row));
   table.draw();
   plot();
 }
@@ -63,11 +72,15 @@ function sheetOf(row) {
     ways.append(button, " ");
   }
   ways.append(linkButton(fragmentOf(row)));
-  const parts = [brokenAtDots(element("h2"), row[ROW.name]), ways, ...wrongValues(row[ROW.call]), factsOf(row, call)];
+  const parts = [brokenAtDots(element("h2"), row[ROW.name]), ways, ...wrongValues(row[ROW.call]), ...commandsOf(call), factsOf(row, call)];
   for (const text of [row[ROW.messages], call[CALL.reason]]) if (text) parts.push(element("pre", text));
   if (row[ROW.histogram].length) parts.push(element("h3", "Elements by relative error"), histogram(row[ROW.histogram]));
   if (call[CALL.stack] >= 0) parts.push(element("h3", "Called at"), element("pre", page.stacks[call[CALL.stack]]));
   return parts;
+}
+
+function commandsOf(call) {
+  return nextSteps({ dump: page.places[call[CALL.pair]][PLACE.dump], record: call[CALL.record] });
 }
 
 function factsOf(row, call) {
@@ -76,6 +89,7 @@ function factsOf(row, call) {
     return [title, target !== "" || golden !== "" ? `${target} against ${golden}` : ""];
   });
   return factsList([
+    ["where", page.pairs.length > 1 ? page.pairs[call[CALL.pair]] : ""],
     ["result", row[ROW.outcome] + (row[ROW.cause] ? `, ${row[ROW.cause]}` : "")],
     ["golden call", call[CALL.golden] ?? "none"],
     ["module", call[CALL.module]],
@@ -268,24 +282,45 @@ function clearFilters() {
 /* The page. */
 
 function modulePath(call) {
-  // Module.block.fc.Linear.forward.0 is block/fc; what has no module is grouped by the type of its API.
+  // Module.block.fc.Linear.forward.0 is block/fc; what has no module is grouped by the type of its API, and a value of
+  // training against inference, which is of no call, by its own name.
   const name = call[CALL.module] || (/^(Module|Cell)\./.test(call[CALL.record]) ? call[CALL.record] : "");
   const parts = name.split(".");
   const end = parts.findIndex((part, place) => place > 1 && /^(forward|backward|parameters_grad)$/.test(part));
+  if (!name && page.tokens) return call[CALL.record].replaceAll(".", "/");
   if (!/^(Module|Cell)$/.test(parts[0]) || end < 0) return name ? name.replaceAll(".", "/") : `outside of modules/${call[CALL.record].split(".")[0]}`;
   return parts.slice(1, end - 1).join("/") || parts[1];
 }
 
-function start() {
-  for (const call of page.calls) call.path = modulePath(call);
-  showHeader(page.title, page.about, page.notes);
-  const culprits = page.calls.filter((call) => call[CALL.cause] === "culprit");
-  culprits.slice(0, 3).forEach((call, place) => {
-    const button = element("button", `${place ? "then" : "first culprit"}: ${call[CALL.record]}`, "fail");
+/* How many values differ, and where the first of them is. */
+function answer(first) {
+  const count = (outcome) => page.rows.filter((row) => row[ROW.outcome] === outcome).length, wrong = count("fail"), warned = count("warn");
+  const all = `${grouped(page.rows.length)} ${page.rows.length === 1 ? "value" : "values"}`;
+  if (!first) return page.rows.every((row) => row[ROW.outcome] === "skip") ? "nothing was compared" : `none of ${all} differs`;
+  const found = wrong ? `${grouped(wrong)} of ${all} ${wrong === 1 ? "differs" : "differ"}` : `none of ${all} is wrong, ${grouped(warned)} ${warned === 1 ? "is" : "are"} warned of`;
+  return `${found}, first ${page.pairs.length > 1 ? `at ${page.pairs[first[CALL.pair]]}` : `in ${first[CALL.record]}`}`;
+}
+
+/* The first culprits: of several pairs of dumps that of each rank, of one pair the first three. */
+function culpritButtons(culprits) {
+  const several = page.pairs.length > 1, placeOf = (call) => page.places[call[CALL.pair]];
+  const firsts = several ? [...Map.groupBy(culprits, (call) => placeOf(call)[PLACE.rank]).values()].map(([call]) => call) : culprits;
+  const most = several ? MOST_CULPRITS : 3, more = firsts.length - most;
+  const buttons = firsts.slice(0, most).map((call, place) => {
+    const button = element("button", `${several ? page.pairs[call[CALL.pair]] : place ? "then" : "first culprit"}: ${call[CALL.record]}`, "fail");
     button.title = call[CALL.reason];
     button.addEventListener("click", () => lookAt(call));
-    byId("culprits").append(button);
+    return button;
   });
+  return several && more > 0 ? [...buttons, element("span", `and on ${plural(more, "more rank")}`, "soft")] : buttons;
+}
+
+function start() {
+  for (const call of page.calls) call.path = modulePath(call);
+  const culprits = page.calls.filter((call) => call[CALL.cause] === "culprit");
+  const first = culprits[0] ?? page.calls.find((call) => call[CALL.outcome] === "fail") ?? page.calls.find((call) => call[CALL.outcome] === "warn");
+  showHeader(answer(first), `${page.title}, ${page.about}`, page.notes);
+  byId("culprits").append(...culpritButtons(culprits));
   byId("pair").replaceChildren(...[["all", -1], ...page.pairs.map((name, place) => [name, place])].map(([name, value]) => {
     const option = element("option", name);
     option.value = String(value);
@@ -302,14 +337,12 @@ function start() {
   legend();
   refresh();
   views.show("table-view");
-  const isLinked = onLink((fragment) => {
+  oneStop(byId("tree"), "button, summary");
+  onLink((fragment) => {
     const linked = linkedRow(fragment);
     if (linked) goToRow(linked);
     return Boolean(linked);
-  });
-  if (isLinked) return;
-  if (culprits.length) goTo(culprits[0]);
-  else describe(null);
+  }, () => (first ? goTo(first) : describe(null)));
 }
 
 start();

@@ -75,7 +75,8 @@ def press(browser: Any, *keys: str) -> None:
 
 def test_the_first_departure_leads_and_its_curves_are_open(look: Callable[..., Any]) -> None:
     browser = look(norms(1.1), golden=norms(), findings=[FINDING], verdict="first departure: step 7")
-    assert texts(browser, "#lead button") == ["first departure: step 7"]
+    assert texts(browser, "h1") == ["first departure: step 7"]
+    assert texts(browser, "#lead button") == [FINDING.message]
     assert texts(browser, "#details h2") == ["layers.2.weight"]
     assert texts(browser, "#readout")[0].startswith("step 7: target ")
     assert texts(browser, "#readout")[0].endswith("apart by about 0.09")
@@ -253,8 +254,8 @@ def test_searching_and_findings_choose_rows(look: Callable[..., Any]) -> None:
 def test_ranks_are_small_multiples_that_lead_to_them(look: Callable[..., Any]) -> None:
     browser = look(norms(), norms(2.0), norms())
     assert texts(browser, "#details h3")[-1] == "norm by rank"
-    assert texts(browser, "#details figcaption") == ["rank 0", "rank 1", "rank 2"]
-    click(browser, "{click: () => document.querySelectorAll('#details figure')[1].dispatchEvent(new Event('click'))}")
+    assert texts(browser, "#details .figure .caption") == ["rank 0", "rank 1", "rank 2"]
+    click(browser, "{click: () => document.querySelectorAll('#details .figure')[1].dispatchEvent(new Event('click'))}")
     assert browser.execute_script("return byId('rank').value") == "1"
 
 
@@ -262,7 +263,7 @@ def test_ranks_are_small_multiples_that_lead_to_them(look: Callable[..., Any]) -
 def test_a_hostile_name_is_text(look: Callable[..., Any], name: str) -> None:
     key = norm(name)
     browser = look({key: [1.0, 2.0]}, findings=[Finding(0, key, 1, "fail", name, name)], verdict=name)
-    assert browser.title == "target against golden"
+    assert texts(browser, "h1") == [name]
     assert texts(browser, "#details h2") == [name]
     assert browser.get_log("browser") == []
 

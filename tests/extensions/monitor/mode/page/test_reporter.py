@@ -36,7 +36,7 @@ def test_the_page_leads_with_where_it_went_wrong_first(pytester: pytest.Pytester
     result.stdout.fnmatch_lines(["msprobe report: *page.html"])
     page = data(pytester.path / "out" / "page.html")
     assert page["title"] == "runs"
-    assert page["verdict"] == "first at step 3: rank 1, grad_reduced/b.weight/norm"
+    assert page["verdict"] == "1 of 4 series failed, first at step 3: rank 1, grad_reduced/b.weight/norm"
     assert page["ranks"] == ["rank 0", "rank 1"]
     rank, tensor, statistic, step, outcome, rule, _ = page["findings"][page["first"]]
     assert (rank, page["tensors"][tensor][2], statistic, step, outcome, rule) == (
@@ -54,7 +54,7 @@ def test_a_page_of_one_rank_names_none(pytester: pytest.Pytester, run: str) -> N
     page = data(pytester.path / "page.html")
     assert page["ranks"] == [""]
     assert page["findings"] == []
-    assert page["verdict"] == "no findings"
+    assert page["verdict"] == "none of 2 series failed"
 
 
 def test_a_resumed_run_has_the_findings_of_the_whole(pytester: pytest.Pytester, run: str) -> None:
@@ -127,7 +127,31 @@ def test_a_pair_shows_both_runs_and_what_was_allowed(pytester: pytest.Pytester) 
     pytester.runpytest("--msprobe-monitor", "target", "--msprobe-golden", "golden", "--msprobe-html", "page.html")
     page = data(pytester.path / "page.html")
     assert page["pair"] is True
-    assert page["verdict"] == "first at step 30: grad_reduced/b.weight/norm"
+    assert page["verdict"] == "1 of 3 series failed, first at step 30: grad_reduced/b.weight/norm"
     assert page["about"] == "3 series, compared with golden: 1 failed, 0 warned"
     reported = {page["tensors"][series[1]][2]: series[7] is not None for series in page["series"]}
     assert reported == {"a.weight": False, "b.weight": True, "c.weight": False}
+
+
+def test_without_findings_the_widest_gap_leads_with_what_was_allowed(pytester: pytest.Pytester) -> None:
+    start = np.linspace(1.0, 2.0, 40)
+    near = start * np.where(np.arange(40) == 17, 1 + 1e-5, 1)
+    names = [norm("a.weight"), norm("b.weight")]
+    write_norms(pytester.path / "golden" / RANKS[0], dict.fromkeys(names, start))
+    write_norms(pytester.path / "target" / RANKS[0], {names[0]: start, names[1]: near})
+    pytester.runpytest("--msprobe-monitor", "target", "--msprobe-golden", "golden", "--msprobe-html", "page.html")
+    page = data(pytester.path / "page.html")
+    assert page["verdict"] == "none of 2 series failed"
+    series, step, words = page["widest"]
+    assert (page["tensors"][page["series"][series][1]][2], step) == ("b.weight", 17)
+    assert words.startswith("largest gap 1e-05 of its size, ")
+    assert words.endswith(" allowed: step 17, grad_reduced/b.weight/norm")
+
+
+def test_each_series_has_the_command_that_judges_it_alone(pytester: pytest.Pytester, run: str) -> None:
+    pytester.runpytest("--msprobe-monitor", run, "--msprobe-html", "page.html")
+    page = data(pytester.path / "page.html")
+    ((_, words),) = page["commands"]
+    series = words[1].replace("<dump>", page["files"][1]).replace("<record>", "grad_reduced/b.weight/norm")
+    again = pytester.runpytest(series, *words[2:])
+    again.assert_outcomes(failed=1)
