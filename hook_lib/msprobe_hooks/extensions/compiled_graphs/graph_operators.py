@@ -81,7 +81,7 @@ def _operands(calls: Sequence[KernelCall], nodes: Mapping[str, fx.Node]) -> Iter
 def _has_form(buffer: Any, node: fx.Node) -> bool:
     """Return whether a buffer has the shape and dtype of a node's value."""
     value, layout = node.meta.get("val"), getattr(buffer, "layout", None)
-    if not isinstance(value, Tensor) or not hasattr(layout, "size"):
+    if not isinstance(value, Tensor) or layout is None or not hasattr(layout, "size"):
         return False
     return layout.dtype == value.dtype and list(map(str, layout.size)) == list(map(str, value.shape))
 

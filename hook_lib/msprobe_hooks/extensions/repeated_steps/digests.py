@@ -22,6 +22,9 @@ _WORD = 8
 
 _COMMUNICATION: Final = ("c10d", "_c10d_functional")
 
+# A choice: of so many calls that differ, what is needed to find the cause is kept; undefined results are none.
+MOST_PLACES: Final = 16
+
 
 def digest(tensor: Tensor) -> Tensor | None:
     """Return a tensor's digest, int64 of no dimension on its device; None where there are no values to read.
@@ -61,6 +64,8 @@ def _in_memory_order(tensor: Tensor) -> Tensor:
 def read_digests(digests: Sequence[Tensor]) -> list[int]:
     """Return digests as numbers; each device is waited for once."""
     numbers = [0] * len(digests)
+    if len(digests) == 1:
+        return [int(digests[0])]
     places: dict[torch.device, list[int]] = {}
     for place, value in enumerate(digests):
         places.setdefault(value.device, []).append(place)
@@ -81,12 +86,18 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
         _values          [d0,  d1, d2,  d3]     digests
         _places          [0,   1,  1,   2]      of which operator each is
         _communications  [2]                    how many operators came before each
+
+    With the ``expected`` digests of another pass, the results of the first calls that have others are kept; with
+    ``keeps_all``, those of all calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: Sequence[tuple[int, ...]] = (), *, keeps_all: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         #: The operators in their order.
         self.operators: list[Any] = []
+        #: Copies of results by the places of their calls.
+        self.kept: dict[int, list[Tensor]] = {}
+        self._expected, self._keeps_all = expected, keeps_all
         self._places: list[int] = []
         self._values: list[Tensor] = []
         self._communications: list[int] = []
@@ -108,11 +119,24 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
             place = len(self.operators)
             self.operators.append(func)
             values = result_digests(func, result, args)
+            if self._keeps_all or self._is_unexpected(place, values):
+                self.kept[place] = kept_results(func, result, args)
             self._values += values
             self._places += [place] * len(values)
         elif func.namespace in _COMMUNICATION:
             self._communications.append(len(self.operators))
         return result
+
+    def _is_unexpected(self, place: int, values: Sequence[Tensor]) -> bool:
+        if place >= len(self._expected) or len(self.kept) >= MOST_PLACES:
+            return False
+        with NoDispatch():
+            return tuple(read_digests(values)) != self._expected[place]
+
+    @property
+    def communicates(self) -> bool:
+        """Return whether anything was sent to another process."""
+        return bool(self._communications)
 
     def communications_before(self, place: int) -> int:
         """Return how many communications began before the operator at a place."""
@@ -145,6 +169,12 @@ def result_digests(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
     with NoDispatch():
         tensors = compared_results(func, result, args)
         return [value for tensor in tensors if (value := digest(tensor)) is not None]
+
+
+def kept_results(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
+    """Return copies of what an operator returned and of the arguments that it wrote to as well."""
+    with NoDispatch():
+        return [local_part(tensor).detach().clone() for tensor in compared_results(func, result, args)]
 
 
 def _listed(value: Any) -> list[Tensor]:
