@@ -30,5 +30,7 @@ class FlippedBit(TorchDispatchMode):
                 written: Any = args if result is None else result
                 while not isinstance(written, torch.Tensor):
                     written = written[0]
+                # Looking at the whole of a distributed tensor would communicate.
+                written = getattr(written, "_local_tensor", written)
                 written.view(-1)[:1].view(torch.int32).bitwise_xor_(1 << self._bit)
         return result

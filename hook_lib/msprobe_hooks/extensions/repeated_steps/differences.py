@@ -162,7 +162,7 @@ class Explanation:
 
 def received() -> Explanation:
     """Return the explanation for a process that has computed with what another one sent."""
-    return Explanation("received", "the passes differ in what another rank has computed")
+    return Explanation("received", "the passes differ in what other ranks have sent")
 
 
 def explained(passes: Passes, position: Located, save: Save) -> Explanation:

@@ -81,17 +81,17 @@ class DifferingCall:
 
     def run(self) -> tuple[int, ...]:
         """Make the call again, on copies of the same inputs and with the same random numbers; return its digests."""
-        result, args = self._run()
+        result, args, kwargs = self._run()
         with NoDispatch():
-            return tuple(read_digests(result_digests(self.operator, result, args)))
+            return tuple(read_digests(result_digests(self.operator, result, args, kwargs)))
 
-    def _run(self) -> tuple[Any, Sequence[Any]]:
+    def _run(self) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
         with NoDispatch():
             args, kwargs = _copies((self.args, self.kwargs))
         self.generators.restore()
         # As in the pass, where autograd had its turn before.
         with torch._C._AutoDispatchBelowAutograd():
-            return self.operator(*args, **kwargs), args
+            return self.operator(*args, **kwargs), args, kwargs
 
     def with_results(self, results: Sequence[Tensor]) -> AbstractContextManager[object]:
         """Return a context within which the call has these results, also for what watches it."""
@@ -118,9 +118,9 @@ class DifferingCall:
             # What is freed is what allocators give first to those who ask for as much.
             blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for size in [*sizes] * _BLOCKS]
             blocks.clear()
-        result, args = self._run()
+        result, args, kwargs = self._run()
         with NoDispatch():
-            return [whole_words(tensor) for tensor in compared_results(self.operator, result, args)]
+            return [whole_words(tensor) for tensor in compared_results(self.operator, result, args, kwargs)]
 
     def is_nondeterministic(self, differing: int) -> bool:
         """Return whether torch documents that a correct card may give other bits each time.
@@ -166,7 +166,8 @@ class _Replaced(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func is self._operator:
             with NoDispatch():
-                for tensor, values in zip(compared_results(func, result, args), self._results, strict=False):
+                results = compared_results(func, result, args, kwargs or {})
+                for tensor, values in zip(results, self._results, strict=False):
                     local_part(tensor).copy_(values)
         return result
 
@@ -212,7 +213,7 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
             positional, named = _copies((args, kwargs or {}))
         generators = Generators(tree_leaves((args, kwargs)))
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        results = kept_results(func, result, args)
+        results = kept_results(func, result, args, kwargs or {})
         self.captured[place] = DifferingCall(func, positional, named, generators, origin, results)
         return result
 

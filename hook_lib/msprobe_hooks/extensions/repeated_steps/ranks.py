@@ -79,10 +79,11 @@ class Ranks:
     """
 
     def __init__(self, model: nn.Module, replicas: Any = None) -> None:
-        self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        #: Whether no other process takes part.
+        self.is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
         if replicas is None and isinstance(model, DistributedDataParallel):
             replicas = model.process_group
-        if replicas is not None and (self._is_alone or dist.get_rank(replicas) < 0):
+        if replicas is not None and (self.is_alone or dist.get_rank(replicas) < 0):
             raise ConfigError("data_parallel_group", "a group", "a process group that this process belongs to")
         self._replicas = replicas
         self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -94,7 +95,7 @@ class Ranks:
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:
         """Return these numbers of all processes, by rank; each gives as many."""
-        return [list(numbers)] if self._is_alone else self._gather(numbers, None)
+        return [list(numbers)] if self.is_alone else self._gather(numbers, None)
 
     def any(self, condition: bool) -> bool:
         """Return whether a condition holds in any of the processes, each of which asks."""

@@ -24,7 +24,13 @@ from msprobe_hooks.extensions.repeated_steps.differences import (
     received,
 )
 from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
-from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, CallDigests, combined, first_other_call
+from msprobe_hooks.extensions.repeated_steps.digests import (
+    MOST_PLACES,
+    Arrivals,
+    CallDigests,
+    combined,
+    first_other_call,
+)
 from msprobe_hooks.extensions.repeated_steps.optimizer_repeat import OptimizerHooks, OptimizerState
 from msprobe_hooks.extensions.repeated_steps.ranks import Ranks, Schedule, minority
 from msprobe_hooks.extensions.repeated_steps.training_state import (
@@ -212,7 +218,9 @@ class StepRepeat:
             raise DifferingStepError("; ".join(map(str, differences)))
 
     def _collector(self, expected: Sequence[tuple[int, ...]] = (), *, keeps_all: bool = False) -> CallDigests | None:
-        return None if self.report.not_seen else CallDigests(expected, keeps_all=keeps_all)
+        if self.report.not_seen:
+            return None
+        return CallDigests(expected, keeps_all=keeps_all, arrivals=None if self._ranks.is_alone else Arrivals())
 
     def _pass(self, function: Callable[[], Result], collector: CallDigests | None) -> tuple[WatchedPass, Result]:
         return watched_pass(function, partial(pass_digests, self._model), collector, self._random)
@@ -243,11 +251,11 @@ class StepRepeat:
         after = self._random()
         position = located(passes, self._undefined)
         values = passes.first.differing(passes.second)
-        communications = position.communications
-        origin = min(numbers[0] for numbers in self._ranks.gather([communications]))
+        has_origin = self._ranks.any(position.is_origin)
         if values or position.place is not None or passes.first.random.have_moved():
             place = at(kind="wrong", reason="", values=[])
-            why = received() if communications > origin else explained(passes, position, partial(self._save, place))
+            is_received = has_origin and not position.is_origin
+            why = received() if is_received else explained(passes, position, partial(self._save, place))
             differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
             what = f"{differ}: {listed(values, 3)}" if values else "result, gradients and buffers are equal"
             reason = f"{why.reason}; {what}"

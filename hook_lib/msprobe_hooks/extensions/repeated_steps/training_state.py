@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,9 +19,6 @@ from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, 
 from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, CallDigests, named_digests, number_digest
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-
-#: So many communications come before a difference that is nowhere.
-NOWHERE: Final = sys.maxsize
 
 Result = TypeVar("Result")
 
@@ -194,26 +190,33 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The first call that differs: its place, itself, and how many communications began before it."""
+    """The first call that differs: its place, itself, and whether that is due to what another process sent before."""
 
-    place: int | None
-    call: DifferingCall | None
-    communications: int
+    place: int | None = None
+    call: DifferingCall | None = None
+    is_received: bool = False
+
+    @property
+    def is_origin(self) -> bool:
+        """Return whether this process has computed the difference."""
+        return self.place is not None and not self.is_received
 
 
 def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:
     """Return the first call that differs, other than in memory that it has not written to; that is added."""
-    digests, capture = passes.second.collector, passes.third.collector
-    if digests is None or not isinstance(capture, CallCapture):
-        return Located(None, None, NOWHERE)
+    first, second, capture = passes.first.collector, passes.second.collector, passes.third.collector
+    if first is None or second is None or not isinstance(capture, CallCapture):
+        return Located()
     for place, results in [*passes.calls.items()][:MOST_PLACES]:
         call = capture.captured.get(place)
         if call is not None and results:
             undefined.update((call.operator, number) for number in call.undefined_results() & results)
             results = {number for number in results if (call.operator, number) not in undefined}
         if call is None or results:
-            return Located(place, call, digests.communications_before(place))
-    return Located(None, None, NOWHERE)
+            one, other = first.arrivals, second.arrivals
+            is_received = one is not None and other is not None and one.differ(other, place)
+            return Located(place, call, is_received)
+    return Located()
 
 
 def parameter_digests(model: nn.Module) -> dict[str, int]:
