@@ -56,7 +56,8 @@ def forward_backward(x, y):
 """
 FSDP = LAYERS.replace("OWN_DATA", "1").replace(
     "SHARD",
-    "from torch.distributed.fsdp import fully_shard\nfor part in (model[0], model[2], model): fully_shard(part, mesh=mesh)",
+    "from torch.distributed.fsdp import fully_shard\n"
+    "for part in (model[0], model[2], model): fully_shard(part, mesh=mesh)",
 )
 TENSOR_PARALLEL = LAYERS.replace("OWN_DATA", "0").replace(
     "SHARD",
@@ -95,6 +96,6 @@ def test_the_rank_that_computes_wrong_is_named_and_healthy_steps_raise_nothing(
     assert steps == [[] if kind is None else [(kind, 3)] for kind in kinds]
     (wrong,) = found[1]["differences"]
     if wrong["optimizer"]:
-        assert wrong["values"] == ["0.weight"]
+        assert wrong["values"] == ["0.bias"]
     else:
         assert wrong["call"]["operator"] == f"aten.{flipped}.default"

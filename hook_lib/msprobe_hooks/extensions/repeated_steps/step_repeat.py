@@ -277,7 +277,8 @@ class StepRepeat:
         if right is None or wrong is None:
             return right, None
         with call.with_results(wrong):
-            return right, self._recorded(place, self._folder / "wrong", call)
+            # Not inside of it, where a check of all calls would find what is wrong by intent.
+            return right, self._recorded(place, self._folder.with_name(f"{self._folder.name}-wrong"), call)
 
     def _recorded(self, place: Difference, folder: Path, call: DifferingCall) -> str | None:
         """Record a repetition of a call; return where, or None with a warning where that is not possible."""
