@@ -215,7 +215,7 @@ def explained(passes: Passes, position: Located, save: Save) -> Explanation:
 def _wrong_results(passes: Passes, place: int, odd: int | None) -> Sequence[Tensor] | None:
     """Return what a call computed in the odd pass of the first two, if it was kept."""
     one_pass = None if odd is None else (passes.first, passes.second)[odd - 1]
-    return None if one_pass is None or one_pass.collector is None else one_pass.collector.kept.get(place)
+    return None if one_pass is None or one_pass.collector is None else one_pass.collector.results.get(place)
 
 
 def _wrong_values(

@@ -100,15 +100,15 @@ class Arrivals:
         """Note what a call has written to."""
         self._memory.difference_update(map(_memory, tensors))
 
-    def read(self, place: int, values: Any) -> None:
+    def read(self, place: int, tensors: Any) -> None:
         """Take the digests of what the call at a place reads, if it has arrived."""
         if not self._memory:
             return
         with NoDispatch():
-            arrived = [tensor for tensor in _readable(values) if _memory(tensor) in self._memory]
-            found = [value for tensor in arrived if (value := digest(_waited(tensor))) is not None]
-        self._values += found
-        self._places += [place] * len(found)
+            arrived = [tensor for tensor in _readable(tensors) if _memory(tensor) in self._memory]
+            values = [value for tensor in arrived if (value := digest(_waited(tensor))) is not None]
+        self._values += values
+        self._places += [place] * len(values)
 
     def differ(self, other: Arrivals, place: int) -> bool:
         """Return whether another pass has read anything else, up to the call at a place."""
@@ -178,7 +178,7 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
         #: The operators in their order.
         self.operators: list[Any] = []
         #: Copies of results by the places of their calls.
-        self.kept: dict[int, list[Tensor]] = {}
+        self.results: dict[int, list[Tensor]] = {}
         self._expected, self._keeps_all = expected, keeps_all
         self._places: list[int] = []
         self._values: list[Tensor] = []
@@ -205,7 +205,7 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.operators.append(func)
             values = result_digests(func, result, args, named)
             if self._keeps_all or self._is_unexpected(place, values):
-                self.kept[place] = kept_results(func, result, args, named)
+                self.results[place] = kept_results(func, result, args, named)
             self._values += values
             self._places += [place] * len(values)
         if self.arrivals is not None:
@@ -228,7 +228,7 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.arrivals.computed(_readable(result))
 
     def _is_unexpected(self, place: int, values: Sequence[Tensor]) -> bool:
-        if place >= len(self._expected) or len(self.kept) >= MOST_PLACES:
+        if place >= len(self._expected) or len(self.results) >= MOST_PLACES:
             return False
         with NoDispatch():
             return tuple(read_digests(values)) != self._expected[place]

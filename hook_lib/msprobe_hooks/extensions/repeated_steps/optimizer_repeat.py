@@ -48,9 +48,9 @@ class OptimizerState:
             state = self._optimizer.state
             for key in [key for key in state if key not in self._state]:
                 del state[key]
-            for key, kept in self._state.items():
+            for key, values_by_name in self._state.items():
                 state[key].clear()
-                state[key].update({name: _restored(*value) for name, value in kept.items()})
+                state[key].update({name: _restored(*value) for name, value in values_by_name.items()})
             for group, settings in zip(self._optimizer.param_groups, self._groups, strict=True):
                 group.update({name: _restored(*value) for name, value in settings.items()})
         self._restore_random()
@@ -93,7 +93,7 @@ class OptimizerHooks:
             hooks.move_to_end(next(reversed(hooks)), last=False)
 
     def arm(self, *, is_watched: bool) -> None:
-        """Have the next step of each optimizer compared, or none."""
+        """Compare the next step of each optimizer, or none."""
         self._armed = {id(optimizer) for optimizer in self._optimizers} if is_watched else set()
         self._before.clear()
         self._depth = 0
@@ -158,9 +158,9 @@ def _copied(value: Any) -> Any:
     return local_part(value).detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
 
 
-def _restored(value: Any, kept: Any) -> Any:
-    """Return a value with what was kept of it: the same tensor, or a copy of another object."""
+def _restored(value: Any, former: Any) -> Any:
+    """Return a value as it was formerly: the same tensor, or a copy of another object."""
     if isinstance(value, Tensor):
-        local_part(value).detach().copy_(kept)
+        local_part(value).detach().copy_(former)
         return value
-    return copy.deepcopy(kept)
+    return copy.deepcopy(former)
