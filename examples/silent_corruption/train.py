@@ -23,7 +23,7 @@ class WrongOnce(TorchDispatchMode):
 
 def train(model, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    replay = replay_step(model, every=3, folder="repeats")
+    replay = replay_step(model, optimizer=optimizer, every=3, folder="repeats")
     for _ in range(steps):
         x = torch.randn(8, 32)
 

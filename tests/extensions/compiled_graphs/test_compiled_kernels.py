@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,14 +14,9 @@ from torch import fx
 
 from msprobe_hooks import record
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import (
-    HOOK,
-    GeneratedCode,
-    fused,
-    generated_code,
-    source_lines,
-)
+from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, GeneratedCode, generated_code
 from msprobe_hooks.extensions.compiled_graphs.graph_hook import require_torch
+from msprobe_hooks.extensions.compiled_graphs.graph_operators import compiled_operators, fused, source_lines
 from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value, uncompiled
 from tests.support.requirements import require
 from tests.support.runs import check
@@ -198,6 +194,29 @@ def test_the_lines_of_a_kernel_are_those_of_the_operators_between_known_values()
     )
 
 
+def buffer(*size: int) -> SimpleNamespace:
+    """Return a buffer of a graph, with the values of no operator."""
+    return SimpleNamespace(layout=SimpleNamespace(size=size, dtype=torch.float32))
+
+
+@pytest.mark.parametrize(("rows", "is_found"), [(4, True), (2, False)])
+def test_a_copy_for_a_library_kernel_has_the_value_of_the_operand(rows: int, is_found: bool) -> None:
+    graph = fx.Graph()
+    (x,) = placeholders(graph, "x")
+    doubled = graph.call_function(aten.mul.Tensor, (x, 2))
+    doubled.meta["val"] = torch.empty(4, 4)
+    product = graph.call_function(aten.mm.default, (doubled, x))
+    graph.output((product,))
+    lines = ("fused(buf0, arg0_1, buf1)", "extern_kernels.mm(buf1, arg0_1, out=buf2)", "return (buf2, )")
+    code = read(*lines, kernels=_CPP)
+    lowering = SimpleNamespace(
+        module=SimpleNamespace(graph=graph), name_to_buffer={"buf1": buffer(rows, 4), "buf2": buffer(4, 4)}
+    )
+    operators = compiled_operators(lowering, code)
+    assert operators.node_of("buf2") is product
+    assert operators.node_of("buf1") is (doubled if is_found else None)
+
+
 def test_an_older_torch_is_refused_in_one_line() -> None:
     with pytest.raises(ConfigError, match=r"level 'compiled' needs torch >= 2\.10, this is 2\.9\.1"):
         require_torch("2.9.1+cpu")
@@ -222,3 +241,47 @@ def test_a_wrong_fusion_among_a_hundred_kernels_is_named_with_its_line(pytester:
     assert len(failed) == 1
     assert "tanh" in failed[0]
     checked.result.stdout.fnmatch_lines(["first forward culprit: Inductor.graph0_forward.*tanh*", "*x = torch.tanh(x*"])
+
+
+# One kernel of the backward pass writes the gradient that a convolution of the library reads, into memory of its own.
+_CONVOLUTION = """
+import torch
+from torch._inductor.async_compile import AsyncCompile
+from torch.nn import functional as F
+from msprobe_hooks import record
+
+generate = AsyncCompile.cpp_pybinding
+
+
+def planted(self, types, source):
+    # The constant of a hardswish is wrong.
+    return generate(self, types, source.replace("static_cast<float>(3.0)", "static_cast<float>(3.01)"))
+
+
+AsyncCompile.cpp_pybinding = planted
+torch._inductor.config.compile_threads = 1
+torch.manual_seed(0)
+convolution, norm = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.GroupNorm(2, 8)
+
+
+@torch.compile
+def step(x):
+    return F.hardswish(norm(convolution(x))).mean((-1, -2)).square().mean()
+
+
+with record("compiled", level="compiled", golden_path="golden"):
+    step(torch.randn(2, 3, 8, 8)).backward()
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_a_library_kernel_that_reads_wrong_values_is_not_called_wrong(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_CONVOLUTION))
+    assert recorded.ret == 0, recorded.stderr.str()
+    checked = check(pytester, "--msprobe-compare=compiled", "--msprobe-golden=golden", apart=True)
+    failed = [name for name, case in checked.cases.items() if case.outcome == "failed"]
+    assert any("convolution_backward_default" in name for name in checked.cases)
+    assert len(failed) == 2
+    assert all("hardswish" in name for name in failed)

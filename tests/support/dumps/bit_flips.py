@@ -10,7 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class FlippedBit(TorchDispatchMode):
-    """Flips a bit of the first element in a call's result: call ``number`` of an operator, from 1, as ``mm``."""
+    """Flips a bit of the first element in a call's result: call ``number`` of an operator, from 1, as ``mm``.
+
+    Of an operator that returns nothing, in the first tensor that it was called with.
+    """
 
     def __init__(self, operator: str, number: int, bit: int = 27) -> None:
         super().__init__()
@@ -24,5 +27,10 @@ class FlippedBit(TorchDispatchMode):
         if func.overloadpacket.__name__ == self._operator:
             self.calls += 1
             if self.calls == self._number:
-                result.view(-1)[:1].view(torch.int32).bitwise_xor_(1 << self._bit)
+                written: Any = args if result is None else result
+                while not isinstance(written, torch.Tensor):
+                    written = written[0]
+                # Looking at the whole of a distributed tensor would communicate.
+                written = getattr(written, "_local_tensor", written)
+                written.view(-1)[:1].view(torch.int32).bitwise_xor_(1 << self._bit)
         return result

@@ -1,29 +1,22 @@
-"""The Python that inductor generates for a graph: its kernels, their buffers, and the operators whose values those are.
+"""The Python that inductor generates for a graph: its kernels, and the buffers that they read and write.
 
 A kernel that inductor generated writes into buffers that are passed to it. Which ones follows from the names of its
 parameters: ``in_ptr*`` is read, ``out_ptr*`` written, ``in_out_ptr*`` both; for C++, what is not ``const`` is written.
-
-Inductor keeps with a buffer the node of the graph whose value it holds (``origin_node``); what is returned is known by
-its place among the graph's results. Other buffers hold values inside of an operator, such as the parts of a sum.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-from torch import fx
+from typing import Final
 
 HOOK: Final = "_msprobe_call"
 
 _LIBRARIES = ("extern_kernels.", "aten.", "torch.ops.", "inductor_ops.", "_quantized.")
 _CPP_PARAMETERS = re.compile(r"\bkernel\((.*?)\)", re.DOTALL)
 _UNWRITTEN = "empty_strided"
-
-_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +43,16 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call of a kernel in generated code. ``read`` are the names of the arguments that it reads, by their places."""
+    """A call of a kernel in generated code.
+
+    ``read`` are the names of the arguments that it reads, by their places. ``operands`` are the variables that are
+    passed to a library's kernel, in their order; empty for other expressions.
+    """
 
     kernel: str
     read: Mapping[int | str, str]
     written: tuple[Written, ...]
+    operands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +189,18 @@ class _Reading:
         function = _dotted(call.func)
         kernel = function.removesuffix(".run")
         number = len(self._calls)
+        operands: tuple[str, ...] = ()
         if kernel in self._kernels:
             read, written = self._of_generated(call, self._kernels[kernel])
         else:
             read, written = self._of_library(call, function)
+            operands = tuple(map(_dotted, call.args))
             if target:
                 written.append(Written(None, target))
                 self._results[target] = number
         for one in written:
             self._note_write(one.variable, number)
-        self._calls.append(KernelCall(kernel, read, tuple(written)))
+        self._calls.append(KernelCall(kernel, read, tuple(written), operands))
         call.args = [ast.Constant(self._first + number), call.func, *call.args]
         call.func = ast.copy_location(ast.Name(HOOK, ast.Load()), call)
 
@@ -222,8 +222,7 @@ class _Reading:
     def _of_library(self, call: ast.Call, function: str) -> tuple[dict[int | str, str], list[Written]]:
         read: dict[int | str, str] = dict.fromkeys(range(len(call.args)), "")
         written = []
-        operator = function.removeprefix("torch.ops.").removeprefix("aten.").partition(".")[0]
-        if operator.endswith("_") and call.args:
+        if operator_name(function).endswith("_") and call.args:
             self._note_partial(call.args[0])
             written.append(Written(0, _dotted(call.args[0])))
         for keyword in call.keywords:
@@ -273,6 +272,16 @@ class _Reading:
             variable = self._memory.get(variable, "")
 
 
+def operator_name(function: str) -> str:
+    """Return the name of the operator that a library's kernel computes: ``mm`` of ``extern_kernels.mm``.
+
+    >>> operator_name("torch.ops.aten.convolution_backward.default")
+    'convolution_backward'
+    """
+    parts = function.removeprefix("torch.ops.").split(".")
+    return parts[1] if len(parts) > 1 else function
+
+
 def _dotted(node: ast.AST) -> str:
     """Return a name or attributes of one as they are written; empty for another expression."""
     if isinstance(node, ast.Name):
@@ -287,73 +296,3 @@ def _base(node: ast.AST) -> str:
     """Return the variable of which an expression is a view; empty where it is none."""
     is_view = isinstance(node, ast.Call) and _dotted(node.func) in {"reinterpret_tensor", "alias"} and node.args
     return _dotted(node.args[0]) if is_view and isinstance(node, ast.Call) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledOperators:
-    """The nodes of one graph by the variables of its code; ``arguments`` are those that the graph is called with."""
-
-    arguments: tuple[fx.Node, ...]
-    nodes: Mapping[str, fx.Node]
-    origins: Mapping[str, tuple[fx.Node, ...]]
-
-    def node_of(self, variable: str) -> fx.Node | None:
-        """Return the node whose value a variable has once it is written, None where it is none's."""
-        return self.nodes.get(variable)
-
-
-def compiled_operators(graph: Any, code: GeneratedCode) -> CompiledOperators:
-    """Return the operators of a ``GraphLowering`` whose code was generated."""
-    arguments = tuple(node for node in graph.module.graph.nodes if node.op == "placeholder")
-    nodes: dict[str, fx.Node] = {}
-    origins: dict[str, tuple[fx.Node, ...]] = {}
-    for variable, buffer in graph.name_to_buffer.items():
-        origins[variable] = tuple(getattr(buffer, "origins", ()) or ())
-        node = getattr(buffer, "origin_node", None)
-        if isinstance(node, fx.Node):
-            nodes[variable] = node
-    results = next((node.args[0] for node in graph.module.graph.nodes if node.op == "output"), ())
-    if len(results) == len(code.results):
-        for variable, node in zip(code.results, results, strict=True):
-            if variable and isinstance(node, fx.Node) and node.op != "placeholder":
-                nodes.setdefault(variable, node)
-    by_name = dict(zip(code.arguments, arguments, strict=False)) if len(arguments) == len(code.arguments) else {}
-    written = {node.args[0]: node for node in graph.module.graph.nodes if _is_copy(node)}
-    for variable, node in by_name.items():
-        nodes.pop(variable, None)
-        if node in written:
-            nodes[variable] = written[node]
-    return CompiledOperators(arguments, nodes, origins)
-
-
-def _is_copy(node: fx.Node) -> bool:
-    """Return whether a node writes the new value of one of the graph's arguments."""
-    return node.op == "call_function" and str(node.target).startswith("aten.copy_")
-
-
-def fused(outputs: Iterable[fx.Node], computed: set[fx.Node]) -> list[fx.Node]:
-    """Return the nodes that are computed for some values where others are known, in the order of the graph."""
-    nodes: dict[fx.Node, None] = {}
-    waiting = list(outputs)
-    while waiting:
-        node = waiting.pop()
-        if node in nodes or node in computed or node.op != "call_function":
-            continue
-        nodes[node] = None
-        waiting += node.all_input_nodes
-    return sorted(nodes)
-
-
-def source_lines(nodes: Iterable[fx.Node]) -> tuple[str, ...]:
-    """Return the lines of the program in which operators are called, as a dump has the frames of a stack.
-
-    The innermost line of each operator; operators of one line share it.
-    """
-    lines: dict[str, None] = {}
-    for node in nodes:
-        frames = list(_FRAME.finditer(node.meta.get("stack_trace") or ""))
-        if frames:
-            frame = frames[-1]
-            text = f"File {frame['file']}, line {frame['line']}, in {frame['function']}, \n {frame['code'].strip()}"
-            lines[text] = None
-    return tuple(lines)

@@ -17,14 +17,11 @@ import torch
 from torch import Tensor, fx
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import (
-    HOOK,
+from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, KernelCall, Written, generated_code
+from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     CompiledOperators,
-    KernelCall,
-    Written,
     compiled_operators,
     fused,
-    generated_code,
     source_lines,
 )
 from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value

@@ -1,13 +1,24 @@
-"""Differences between repeated steps, as text and as JSON."""
+"""Differences between repeated steps, with their causes, as text and as JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from torch import Tensor
 
 from msprobe_hooks.dump.writer import make_folder, write_error
+from msprobe_hooks.extensions.repeated_steps.differing_call import (
+    REPETITIONS,
+    DifferingCall,
+    flipped_bit,
+    wrong_elements,
+)
+from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, first_other_call
+from msprobe_hooks.extensions.repeated_steps.training_state import Located, Passes
 from msprobe_hooks.messages import counted, listed
 
 Kind = Literal["wrong", "nondeterministic", "not_repeatable", "received", "replicas"]
@@ -17,7 +28,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The first call of a step whose passes differ; ``number`` counts from 0 in the order of the pass.
 
     ``digests`` are those of its results in the passes, as 16 hexadecimal digits. ``repetitions`` were made of it on
-    the same inputs, of which ``differing`` gave other bits than the third pass. ``dump`` is a recording of it.
+    the same inputs, of which ``differing`` gave other bits than the third pass. ``dump`` is a recording of it, and
+    ``wrong_dump`` one that has the results of the odd pass; ``wrong_values`` says in words what these are.
     """
 
     number: int
@@ -30,6 +42,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     repetitions: int = 0
     differing: int = 0
     dump: str | None = None
+    wrong_dump: str | None = None
+    wrong_values: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +52,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     ``kind`` is ``wrong`` (a fault of this card), ``nondeterministic`` (torch documents the operator as such),
     ``not_repeatable`` (the function does something else each time), ``received`` (another rank's fault) or
     ``replicas`` (parameters of data-parallel ranks differ). ``odd_pass`` is the pass that the other two disagree with,
-    counted from 1. ``values`` name what differs: the result, gradients, buffers.
+    counted from 1. ``values`` name what differs: the result, gradients, buffers; of the step of an ``optimizer``, by
+    its class, parameters and state.
     """
 
     kind: Kind
@@ -52,10 +67,22 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     odd_pass: int | None = None
     odd_ranks: list[int] = []
     call: Call | None = None
+    optimizer: str = ""
 
     def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
+
+    @property
+    def place(self) -> str:
+        """Return the step, the rank and the card in words."""
         rank = "" if self.rank is None else f" on rank {self.rank}"
-        return f"step {self.step}{rank} ({self.card} of {self.host}): {self.reason}"
+        return f"step {self.step}{rank} ({self.card} of {self.host})"
+
+    @property
+    def summary(self) -> str:
+        """Return the kind of the difference and where it begins, in a few words."""
+        place = f"optimizer {self.optimizer}" if self.optimizer else self.call.operator if self.call else ""
+        return f"{self.kind}, {place}" if place else self.kind
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -63,7 +90,8 @@ class Report(msgspec.Struct, kw_only=True):
 
     ``undefined`` names operators with a result that is not compared, because they do not write to all of its memory.
     ``other_calls`` counts the steps whose passes make other calls from some place on, where no more are compared.
-    ``not_seen`` says why no calls are compared, if none are.
+    ``not_seen`` says why no calls are compared, if none are. ``optimizer_steps`` counts the steps of optimizers that
+    were computed twice; None where no optimizer was passed. ``closures`` counts those that compute gradients.
     """
 
     rank: int | None
@@ -75,12 +103,14 @@ class Report(msgspec.Struct, kw_only=True):
     other_calls: int = 0
     not_seen: str = ""
     compares_replicas: bool = False
+    optimizer_steps: int | None = None
+    closures: int = 0
     differences: list[Difference] = []
 
     def write(self, folder: Path) -> None:
         """Write the report into ``folder/repeats{rank}.json``, over the former one. Raises RecordingError."""
         make_folder(folder)
-        path = folder / f"repeats{'' if self.rank is None else self.rank}.json"
+        path = self.file(folder)
         part = path.with_name(f"{path.name}.part")
         try:
             part.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
@@ -88,18 +118,167 @@ class Report(msgspec.Struct, kw_only=True):
         except OSError as error:
             raise write_error(path, "written", error) from None
 
+    def file(self, folder: Path) -> Path:
+        """Return the file of this process."""
+        return folder / f"repeats{'' if self.rank is None else self.rank}.json"
+
     def __str__(self) -> str:
         result = counted(len(self.differences), "difference") if self.differences else "no difference"
         calls = f", {counted(self.calls, 'call')} in the last" if self.calls else ""
         lines = [f"repeated steps: {counted(self.watched, 'step')} computed twice{calls}: {result}"]
         lines += [f"  calls not compared: {self.not_seen}"] if self.not_seen else []
+        lines.append(f"  {self._optimizer_line()}")
         lines += [] if self.compares_replicas else ["  parameters not compared over ranks: no data-parallel group"]
         if self.other_calls:
             lines.append(f"  compared up to the first other call: the passes of {counted(self.other_calls, 'step')}")
         lines += [f"  memory left undefined by: {listed(self.undefined)}"] if self.undefined else []
         return "\n".join([*lines, *(f"  {difference}" for difference in self.differences)])
 
+    def _optimizer_line(self) -> str:
+        if self.optimizer_steps is None:
+            return "optimizer not compared: not passed, as in replay_step(model, optimizer=optimizer)"
+        closures = f"; not compared: {counted(self.closures, 'step')} with a closure" if self.closures else ""
+        return f"optimizer: {counted(self.optimizer_steps, 'step')} computed twice{closures}"
+
 
 def as_hex(digests: tuple[int, ...]) -> list[str]:
     """Return digests as 16 hexadecimal digits each."""
     return [f"{number % 2**64:016x}" for number in digests]
+
+
+#: Records a call, and as a second recording the wrong results if they are known; returns the folders.
+Save = Callable[[DifferingCall, Sequence[Tensor] | None], tuple[str | None, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Kind of a difference, in words, with the pass that is odd and the call if they are known."""
+
+    kind: Kind
+    reason: str
+    odd_pass: int | None = None
+    call: Call | None = None
+
+
+def received() -> Explanation:
+    """Return the explanation for a process that has computed with what another one sent."""
+    return Explanation("received", "the passes differ in what other ranks have sent")
+
+
+def explained(passes: Passes, position: Located, save: Save) -> Explanation:
+    """Return why a step differs that began to in this process; ``save`` records the call."""
+    if position.place is None:
+        return _without_call(passes)
+    first, second, third = passes.first, passes.second, passes.third
+    place, call = position.place, position.call
+    digests = tuple(one_pass.calls[place] if place < len(one_pass.calls) else () for one_pass in (first, second, third))
+    name, odd = _name_of(second.collector, place), odd_pass(*digests)
+    words = f"{name} (call {place} of {len(second.calls)})"
+    if call is None:
+        return Explanation("not_repeatable", f"{words}: the third pass does not make it", odd)
+    differing = call.differing_repetitions(digests[2])
+    is_nondeterministic = call.is_nondeterministic(differing)
+    wrong = _wrong_results(passes, place, odd)
+    dump, wrong_dump = save(call, wrong)
+    wrong_values = "" if odd is None else _wrong_values(wrong, call, digests[odd - 1], digests[2])
+    origin = call.origin
+    record = Call(
+        number=place,
+        count=len(second.calls),
+        operator=name,
+        module=origin.module,
+        source=origin.source,
+        is_backward=origin.is_backward,
+        digests=[as_hex(digest) for digest in digests],
+        repetitions=REPETITIONS,
+        differing=differing,
+        dump=dump,
+        wrong_dump=wrong_dump,
+        wrong_values=wrong_values,
+    )
+    words = f"{words} {origin}" if str(origin) else words
+    repetitions = f"{differing} of {REPETITIONS} repetitions on the same inputs differ"
+    if is_nondeterministic:
+        advice = "torch documents it as nondeterministic, torch.use_deterministic_algorithms(True) avoids it"
+        reason = f"{words}: {advice}; nothing after it was compared"
+        return Explanation("nondeterministic", reason, odd, record)
+    if odd is None and not differing:
+        reason = f"{words}: each pass gives it other inputs, {repetitions}"
+        return Explanation("not_repeatable", reason, odd, record)
+    values = f"; {wrong_values}" if wrong_values else ""
+    saved = "" if dump is None else f"; saved: pytest --msprobe-dump {dump} --msprobe-repeat 100"
+    if wrong_dump is not None:
+        saved += f", wrong values: pytest --msprobe-compare {wrong_dump} --msprobe-golden {dump}"
+    return Explanation("wrong", f"{words}: {_in_words(odd)}, {repetitions}{values}{saved}", odd, record)
+
+
+def _wrong_results(passes: Passes, place: int, odd: int | None) -> Sequence[Tensor] | None:
+    """Return what a call computed in the odd pass of the first two, if it was kept."""
+    one_pass = None if odd is None else (passes.first, passes.second)[odd - 1]
+    return None if one_pass is None or one_pass.collector is None else one_pass.collector.results.get(place)
+
+
+def _wrong_values(
+    wrong: Sequence[Tensor] | None, call: DifferingCall, wrong_digests: Sequence[int], digests: Sequence[int]
+) -> str:
+    """Return in words what is wrong in the results of a call; what their digests say where they were not kept."""
+    if wrong is not None:
+        texts = (wrong_elements(one, right) for one, right in zip(wrong, call.results, strict=False))
+        return "; ".join(text for text in texts if text)
+    pairs = zip(wrong_digests, digests, call.results, strict=False)
+    bits = [flipped_bit(one, right, result) for one, right, result in pairs if one != right]
+    bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
+    return f"wrong values not kept (keep_values=True keeps them){bit}"
+
+
+def explained_optimizer(passes: Passes, optimizer: str) -> Explanation:
+    """Return why the steps of an optimizer differ; the calls of the first one, which it made itself, are not known."""
+    first, second, third = passes.first, passes.second, passes.third
+    differing = first.differing(second) or first.differing(third)
+    odd = odd_pass(first.values, second.values, third.values) if first.differing(second) else 3
+    record, place = None, min(passes.calls, default=None)
+    if place is not None:
+        name = _name_of(second.collector, place)
+        record = Call(number=place, count=len(second.calls), operator=name)
+    which = f"{record.operator} (call {record.number} of {record.count}): " if record is not None else ""
+    words = _in_words(odd).replace("pass", "step")
+    values = f"{counted(len(differing), 'value')} {'differs' if len(differing) == 1 else 'differ'}"
+    reason = f"optimizer {optimizer}: {which}{words}; {values}: {listed(differing, 3)}"
+    return Explanation("not_repeatable" if odd is None else "wrong", reason, odd, record)
+
+
+def explained_third(passes: Passes, undefined: set[tuple[Any, int]]) -> Explanation:
+    """Return why the third pass, which was made for another reason, differs from the first two."""
+    digests, calls = passes.second.collector, passes.second.differing_calls(passes.third, undefined)
+    place = min(calls, default=None)
+    name = "no call that was seen" if place is None else f"{_name_of(digests, place)} (call {place})"
+    return Explanation("wrong", f"{name}: pass 3 of 3 differs from the others, and its inputs were not kept", 3)
+
+
+def _without_call(passes: Passes) -> Explanation:
+    first, second, third = passes.first, passes.second, passes.third
+    if first.collector is not None and second.collector is not None:
+        other = first_other_call(first.collector, second.collector)
+        if other is not None:
+            names = [_name_of(one_pass.collector, other) for one_pass in (first, second)]
+            return Explanation("not_repeatable", f"the first pass calls {names[0]} where the second calls {names[1]}")
+    if not first.differing(second):
+        return Explanation("not_repeatable", "the passes draw different random numbers")
+    odd = odd_pass(first.values, second.values, third.values)
+    why = f"calls not compared: {passes.not_seen}" if passes.not_seen else "no call that was seen differs"
+    return Explanation("not_repeatable" if odd is None else "wrong", f"{_in_words(odd)} ({why})", odd)
+
+
+def odd_pass(first: object, second: object, third: object) -> int | None:
+    """Return which of three passes the other two disagree with, counted from 1; None where all three differ."""
+    if third == first:
+        return 2
+    return 1 if third == second else None
+
+
+def _in_words(odd: int | None) -> str:
+    return "all three passes differ" if odd is None else f"pass {odd} of 3 differs from the others"
+
+
+def _name_of(digests: CallDigests | None, place: int) -> str:
+    return "nothing" if digests is None or place >= len(digests.operators) else str(digests.operators[place])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -12,19 +12,23 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, autograd, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from msprobe_hooks.extensions.repeated_steps.digests import (
     CallDigests,
     compared_results,
     is_compared,
+    kept_results,
     read_digests,
     result_digests,
     whole_words,
 )
+from msprobe_hooks.messages import counted
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.statistics import local_part
 
 # A choice: how often a call is made again on the same inputs.
 REPETITIONS: Final = 10
@@ -66,27 +70,32 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DifferingCall:
-    """A call with copies of its inputs. ``digests`` are those of its results in the third pass."""
+    """A call with copies of its inputs, and of its ``results`` in the third pass."""
 
     operator: Any
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     generators: Generators
     origin: Origin
+    results: Sequence[Tensor]
 
     def run(self) -> tuple[int, ...]:
         """Make the call again, on copies of the same inputs and with the same random numbers; return its digests."""
-        result, args = self._run()
+        result, args, kwargs = self._run()
         with NoDispatch():
-            return tuple(read_digests(result_digests(self.operator, result, args)))
+            return tuple(read_digests(result_digests(self.operator, result, args, kwargs)))
 
-    def _run(self) -> tuple[Any, Sequence[Any]]:
+    def _run(self) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
         with NoDispatch():
             args, kwargs = _copies((self.args, self.kwargs))
         self.generators.restore()
         # As in the pass, where autograd had its turn before.
         with torch._C._AutoDispatchBelowAutograd():
-            return self.operator(*args, **kwargs), args
+            return self.operator(*args, **kwargs), args, kwargs
+
+    def with_results(self, results: Sequence[Tensor]) -> AbstractContextManager[object]:
+        """Return a context within which the call has these results, also for what watches it."""
+        return _Replaced(self.operator, results)
 
     def differing_repetitions(self, digests: Sequence[int]) -> int:
         """Return how many of the repetitions give results with other digests than these."""
@@ -109,9 +118,9 @@ class DifferingCall:
             # What is freed is what allocators give first to those who ask for as much.
             blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for size in [*sizes] * _BLOCKS]
             blocks.clear()
-        result, args = self._run()
+        result, args, kwargs = self._run()
         with NoDispatch():
-            return [whole_words(tensor) for tensor in compared_results(self.operator, result, args)]
+            return [whole_words(tensor) for tensor in compared_results(self.operator, result, args, kwargs)]
 
     def is_nondeterministic(self, differing: int) -> bool:
         """Return whether torch documents that a correct card may give other bits each time.
@@ -141,6 +150,26 @@ def _deterministic() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+class _Replaced(TorchDispatchMode):
+    """Within, an operator has other results."""
+
+    def __init__(self, operator: Any, results: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._operator, self._results = operator, results
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operator and write the other results over its own."""
+        result = func(*args, **(kwargs or {}))
+        if func is self._operator:
+            with NoDispatch():
+                results = compared_results(func, result, args, kwargs or {})
+                for tensor, values in zip(results, self._results, strict=False):
+                    local_part(tensor).copy_(values)
+        return result
 
 
 class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
@@ -184,7 +213,8 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
             positional, named = _copies((args, kwargs or {}))
         generators = Generators(tree_leaves((args, kwargs)))
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        self.captured[place] = DifferingCall(func, positional, named, generators, origin)
+        results = kept_results(func, result, args, kwargs or {})
+        self.captured[place] = DifferingCall(func, positional, named, generators, origin, results)
         return result
 
     def _origin(self, frame: FrameType | None) -> Origin:
@@ -210,6 +240,33 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
 
 def _copies(values: Any) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), values)
+
+
+def wrong_elements(wrong: Tensor, right: Tensor) -> str:
+    """Return how many elements of two tensors of one dtype have other bits, and where the first is, with its bits.
+
+    Empty where all are equal.
+    """
+    size = right.element_size()
+    bits = [tensor.contiguous().view(-1).view(torch.uint8).view(-1, size) for tensor in (wrong, right)]
+    places = (bits[0] != bits[1]).any(1).nonzero()
+    if not len(places):
+        return ""
+    first = int(places[0])
+    index = [int(number) for number in torch.unravel_index(torch.tensor(first), right.shape)]
+    flipped = int.from_bytes(bytes((bits[0][first] ^ bits[1][first]).tolist()), "little")
+    numbers = [str(number) for number in range(8 * size) if flipped >> number & 1]
+    values = [tensor.reshape(-1)[first].item() for tensor in (wrong, right)]
+    which = f"{'bit' if len(numbers) == 1 else 'bits'} {', '.join(numbers)}"
+    where = f"{len(places)} of {counted(right.numel(), 'element')}, first {index}"
+    return f"{where}: {values[0]:.6g} for {values[1]:.6g}, {which}"
+
+
+def flipped_bit(wrong: int, right: int, result: Tensor) -> int | None:
+    """Return which bit of one element the digests of a result differ by; None where it is not one bit."""
+    difference = abs((wrong - right + 2**63) % 2**64 - 2**63)
+    is_power = difference > 0 and difference & (difference - 1) == 0
+    return (difference.bit_length() - 1) % (8 * result.element_size()) if is_power else None
 
 
 def _source(frame: FrameType | None) -> str:

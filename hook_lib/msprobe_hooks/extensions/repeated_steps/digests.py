@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from msprobe_hooks.torch.call_mode import is_traced
@@ -21,6 +22,16 @@ from msprobe_hooks.torch.statistics import is_readable, local_part
 _WORD = 8
 
 _COMMUNICATION: Final = ("c10d", "_c10d_functional")
+
+# FSDP: a rank's own shard is copied into memory for those of all, which communication fills afterwards.
+_PARTLY_WRITTEN: Final = frozenset({"all_gather_copy_in"})
+
+_OVERWRITING: Final = frozenset({"copy_", "fill_", "zero_"})
+
+_UNWRITTEN: Final = UNDEFINED_RESULTS | _PARTLY_WRITTEN
+
+# A choice: of so many calls that differ, what is needed to find the cause is kept; undefined results are none.
+MOST_PLACES: Final = 16
 
 
 def digest(tensor: Tensor) -> Tensor | None:
@@ -61,6 +72,8 @@ def _in_memory_order(tensor: Tensor) -> Tensor:
 def read_digests(digests: Sequence[Tensor]) -> list[int]:
     """Return digests as numbers; each device is waited for once."""
     numbers = [0] * len(digests)
+    if len(digests) == 1:
+        return [int(digests[0])]
     places: dict[torch.device, list[int]] = {}
     for place, value in enumerate(digests):
         places.setdefault(value.device, []).append(place)
@@ -70,26 +83,105 @@ def read_digests(digests: Sequence[Tensor]) -> list[int]:
     return numbers
 
 
+class Arrivals:
+    """Digests of what calls read that communication has written, by the places of the calls."""
+
+    def __init__(self) -> None:
+        # The memory that communication was the last to write to.
+        self._memory: set[int] = set()
+        self._places: list[int] = []
+        self._values: list[Tensor] = []
+
+    def arrive(self, values: Any) -> None:
+        """Note what communication writes to, now or later."""
+        self._memory.update(map(_memory, _readable(values)))
+
+    def computed(self, tensors: Iterable[Tensor]) -> None:
+        """Note what a call has written to."""
+        self._memory.difference_update(map(_memory, tensors))
+
+    def read(self, place: int, tensors: Any) -> None:
+        """Take the digests of what the call at a place reads, if it has arrived."""
+        if not self._memory:
+            return
+        with NoDispatch():
+            arrived = [tensor for tensor in _readable(tensors) if _memory(tensor) in self._memory]
+            values = [value for tensor in arrived if (value := digest(_waited(tensor))) is not None]
+        self._values += values
+        self._places += [place] * len(values)
+
+    def differ(self, other: Arrivals, place: int) -> bool:
+        """Return whether another pass has read anything else, up to the call at a place."""
+        with NoDispatch():
+            return self._until(place) != other._until(place)
+
+    def _until(self, place: int) -> list[int]:
+        return read_digests(self._values[: bisect_right(self._places, place)])
+
+
+def _readable(values: Any) -> list[Tensor]:
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    return [tensor for tensor in tensors if is_readable(local_part(tensor))]
+
+
+def _memory(tensor: Tensor) -> int:
+    part = local_part(tensor)
+    # Of what a functional collective returns, which may not be there yet.
+    part = getattr(part, "elem", part)
+    return part.untyped_storage().data_ptr()
+
+
+def _waited(tensor: Tensor) -> Tensor:
+    """Return what a call reads that is about to be made, which waits for a functional collective as well."""
+    part = local_part(tensor)
+    waited: Tensor = part.trigger_wait() if hasattr(part, "trigger_wait") else part
+    return waited
+
+
+def _only_read(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of an operator without those that it writes to as a whole."""
+    written = {(0, "self")} if func.overloadpacket.__name__ in _OVERWRITING else {*(_written(func) or ())}
+    places, names = {place for place, _ in written}, {name for _, name in written}
+    return (
+        *(value for place, value in enumerate(args) if place not in places),
+        *(value for name, value in kwargs.items() if name not in names),
+    )
+
+
 class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within, collects the digests of what operators compute.
 
-    Views compute nothing and memory that nothing was written to has no values: both are left out. Communication is
-    counted, because what it brings may be another rank's fault; its tensors may not have arrived yet. After add, sort,
-    which has two results, all_reduce and mul::
+    Views compute nothing and memory that nothing was written to has no values: both are left out. So is communication,
+    whose tensors may not have arrived yet; ``arrivals`` follow what it brings. After add, sort, which has two results,
+    and mul::
 
         operators        [add, sort, mul]
         _values          [d0,  d1, d2,  d3]     digests
         _places          [0,   1,  1,   2]      of which operator each is
-        _communications  [2]                    how many operators came before each
+
+    With the ``expected`` digests of another pass, the results of the first calls that have others are kept; with
+    ``keeps_all``, those of all calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        expected: Sequence[tuple[int, ...]] = (),
+        *,
+        keeps_all: bool = False,
+        arrivals: Arrivals | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        #: What calls read of what other processes sent; None where it is not followed.
+        self.arrivals = arrivals
+        #: Whether anything was sent to another process.
+        self.communicates = False
         #: The operators in their order.
         self.operators: list[Any] = []
+        #: Copies of results by the places of their calls.
+        self.results: dict[int, list[Tensor]] = {}
+        self._expected, self._keeps_all = expected, keeps_all
         self._places: list[int] = []
         self._values: list[Tensor] = []
-        self._communications: list[int] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -100,23 +192,46 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an operator and take the digests of its results."""
-        result = func(*args, **(kwargs or {}))
-        # What is compiled in one pass is not compiled again in the next.
         if is_traced():
-            return result
+            # What is compiled in one pass is not compiled again in the next.
+            return func(*args, **(kwargs or {}))
+        named = kwargs or {}
+        place, is_communication = len(self.operators), func.namespace in _COMMUNICATION
+        if self.arrivals is not None and is_compared(func) and not is_communication:
+            self.arrivals.read(place, _only_read(func, args, named))
+        result = func(*args, **named)
+        self.communicates |= is_communication
         if is_compared(func):
-            place = len(self.operators)
             self.operators.append(func)
-            values = result_digests(func, result, args)
+            values = result_digests(func, result, args, named)
+            if self._keeps_all or self._is_unexpected(place, values):
+                self.results[place] = kept_results(func, result, args, named)
             self._values += values
             self._places += [place] * len(values)
-        elif func.namespace in _COMMUNICATION:
-            self._communications.append(len(self.operators))
+        if self.arrivals is not None:
+            self._follow(func, place, result, args, named)
         return result
 
-    def communications_before(self, place: int) -> int:
-        """Return how many communications began before the operator at a place."""
-        return bisect_right(self._communications, place)
+    def _follow(self, func: Any, place: int, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        assert self.arrivals is not None
+        if func.namespace in _COMMUNICATION:
+            self.arrivals.arrive((result, args, kwargs))
+            if is_compared(func):
+                self.arrivals.read(place, result)
+        elif func.overloadpacket.__name__ == "copy_":
+            # Where a library ends its communication, as gloo does that of a reduce_scatter.
+            self.arrivals.read(place, args[0])
+        elif is_compared(func):
+            self.arrivals.computed(compared_results(func, result, args, kwargs))
+        elif func.overloadpacket.__name__ in UNDEFINED_RESULTS:
+            # Memory that something else had before.
+            self.arrivals.computed(_readable(result))
+
+    def _is_unexpected(self, place: int, values: Sequence[Tensor]) -> bool:
+        if place >= len(self._expected) or len(self.results) >= MOST_PLACES:
+            return False
+        with NoDispatch():
+            return tuple(read_digests(values)) != self._expected[place]
 
     def read(self) -> list[tuple[int, ...]]:
         """Return the digests of each operator's results."""
@@ -132,19 +247,25 @@ def is_compared(func: Any) -> bool:
     return _written(func) is not None
 
 
-def compared_results(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
+def compared_results(func: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """Return the tensors that an operator returned, and the arguments that it wrote to as well, if they can be read."""
-    written = [args[place] for place in _written(func) or () if place < len(args)]
+    written = [args[place] if place < len(args) else kwargs.get(name) for place, name in _written(func) or ()]
     values = (result, *written) if written else (result,)
     tensors = (part for value in values for part in ((value,) if isinstance(value, Tensor) else _listed(value)))
     return [tensor for tensor in tensors if is_readable(local_part(tensor))]
 
 
-def result_digests(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
+def result_digests(func: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """Return the digests of what an operator returned and of the arguments that it wrote to as well."""
     with NoDispatch():
-        tensors = compared_results(func, result, args)
+        tensors = compared_results(func, result, args, kwargs)
         return [value for tensor in tensors if (value := digest(tensor)) is not None]
+
+
+def kept_results(func: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """Return copies of what an operator returned and of the arguments that it wrote to as well."""
+    with NoDispatch():
+        return [local_part(tensor).detach().clone() for tensor in compared_results(func, result, args, kwargs)]
 
 
 def _listed(value: Any) -> list[Tensor]:
@@ -152,12 +273,12 @@ def _listed(value: Any) -> list[Tensor]:
 
 
 @cache
-def _written(func: Any) -> tuple[int, ...] | None:
-    """Return the places of the arguments that an operator writes to and does not return; None where it is left out."""
+def _written(func: Any) -> tuple[tuple[int, str], ...] | None:
+    """Return the arguments that an operator writes to and does not return, by place and name; None: it is left out."""
     schema = func._schema
     if func.namespace in _COMMUNICATION and func.overloadpacket.__name__ != "wait_tensor":
         return None
-    if func.overloadpacket.__name__ in UNDEFINED_RESULTS:
+    if func.overloadpacket.__name__ in _UNWRITTEN:
         return None
     if schema.returns and all(
         result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
@@ -165,7 +286,7 @@ def _written(func: Any) -> tuple[int, ...] | None:
         return None
     returned = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
     return tuple(
-        place
+        (place, argument.name)
         for place, argument in enumerate(schema.arguments)
         if argument.alias_info is not None
         and argument.alias_info.is_write

@@ -51,12 +51,19 @@ class Schedule:
 
     def is_watched(self, call: int) -> bool:
         """Return whether a call, counted from 0, is computed twice."""
-        step, micro_batch = self.step_of(call), call % self.micro_batches
+        return self._watched_micro_batch(call) == call % self.micro_batches
+
+    def is_watched_step(self, call: int) -> bool:
+        """Return whether a call is computed twice in the step that this one belongs to."""
+        return self._watched_micro_batch(call) is not None
+
+    def _watched_micro_batch(self, call: int) -> int | None:
+        step = self.step_of(call)
         if step < self.first_step + 2:
-            return False
+            return None
         draw = random.Random(f"{self.seed} {step}")
         is_watched = draw.random() < (self.share or 0.0) if self.every is None else step % self.every == 0
-        return is_watched and micro_batch == draw.randrange(self.micro_batches)
+        return draw.randrange(self.micro_batches) if is_watched else None
 
 
 def _require_whole(key: str, value: object, lowest: int) -> None:
@@ -72,10 +79,11 @@ class Ranks:
     """
 
     def __init__(self, model: nn.Module, replicas: Any = None) -> None:
-        self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        #: Whether no other process takes part.
+        self.is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
         if replicas is None and isinstance(model, DistributedDataParallel):
             replicas = model.process_group
-        if replicas is not None and (self._is_alone or dist.get_rank(replicas) < 0):
+        if replicas is not None and (self.is_alone or dist.get_rank(replicas) < 0):
             raise ConfigError("data_parallel_group", "a group", "a process group that this process belongs to")
         self._replicas = replicas
         self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -87,7 +95,11 @@ class Ranks:
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:
         """Return these numbers of all processes, by rank; each gives as many."""
-        return [list(numbers)] if self._is_alone else self._gather(numbers, None)
+        return [list(numbers)] if self.is_alone else self._gather(numbers, None)
+
+    def any(self, condition: bool) -> bool:
+        """Return whether a condition holds in any of the processes, each of which asks."""
+        return any(numbers[0] for numbers in self.gather([condition]))
 
     def odd_replicas(self, digest: int) -> dict[int, int] | None:
         """Return the digest of each replica by its rank, None where all have the same."""

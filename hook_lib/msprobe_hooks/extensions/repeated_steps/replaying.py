@@ -22,6 +22,8 @@ def replay_step(
     every: int | None = None,
     folder: str | Path = "repeats",
     calls: bool = True,
+    keep_values: bool = False,
+    optimizer: Any = None,
     micro_batches: int = 1,
     first_step: int = 0,
     seed: int = 0,
@@ -42,6 +44,9 @@ def replay_step(
         folder: Where ``repeats{rank}.json`` and recordings of calls that differ are written.
         calls: Whether each call's results are compared as well; without, a watched step costs less, and a difference
             is known by the step alone.
+        keep_values: Whether the results of all calls of a first pass are kept until the second has been made, so that
+            wrong ones can be recorded. Without, they are if the second pass is the wrong one.
+        optimizer: An optimizer of torch, or several: in watched steps, each one's next step is computed twice as well.
         micro_batches: How often the function is called in a step. One of them is watched.
         first_step: The number of the first step.
         seed: Chooses the steps of a ``share``, and the micro batch.
@@ -57,10 +62,14 @@ def replay_step(
     schedule = Schedule(share, every, micro_batches, first_step, seed)
     if on_difference not in ("warn", "stop"):
         raise ConfigError("on_difference", on_difference, "warn, stop")
-    if type(calls) is not bool:
-        raise ConfigError("calls", calls, "True, False")
+    for key, value in (("calls", calls), ("keep_values", keep_values)):
+        if type(value) is not bool:
+            raise ConfigError(key, value, "True, False")
+    if keep_values and not calls:
+        raise ConfigError("keep_values", keep_values, "False with calls=False")
     from torch import nn
 
+    from msprobe_hooks.extensions.repeated_steps.optimizer_repeat import optimizers_of
     from msprobe_hooks.extensions.repeated_steps.step_repeat import StepRepeat
     from msprobe_hooks.extensions.repeated_steps.training_state import require_stateful
 
@@ -72,6 +81,8 @@ def replay_step(
         schedule,
         Path(folder),
         sees_calls=calls,
+        keeps_values=keep_values,
+        optimizers=optimizers_of(optimizer),
         stateful=stateful,
         data_parallel_group=data_parallel_group,
         on_difference=on_difference,

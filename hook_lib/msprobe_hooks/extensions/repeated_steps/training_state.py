@@ -1,4 +1,4 @@
-"""State that a forward and backward pass changes, kept and restored for a repetition, and the watched pass itself."""
+"""State that a forward and backward pass changes, kept and restored for a repetition, and the watched passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture
-from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, named_digests, number_digest
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
+from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, CallDigests, named_digests, number_digest
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+
+Result = TypeVar("Result")
 
 
 class TrainingState:
@@ -118,7 +120,7 @@ def _loader(holder: Any) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPass:
-    """The digests of a pass by name: of the function's result, gradients and buffers; ``calls`` are those of calls."""
+    """The digests of a pass by name, as of the function's result, gradients and buffers, and those of its calls."""
 
     values: dict[str, int]
     collector: CallDigests | None
@@ -152,16 +154,69 @@ class WatchedPass:
 
 
 def watched_pass(
-    function: Callable[[], Any], model: nn.Module, collector: CallDigests | None, random_of: Callable[[], RandomNumbers]
-) -> tuple[WatchedPass, Any]:
+    function: Callable[[], Result],
+    values_of: Callable[[Result], dict[str, int]],
+    collector: CallDigests | None,
+    random_of: Callable[[], RandomNumbers],
+) -> tuple[WatchedPass, Result]:
     """Make a pass and return it with what the function returned; ``collector`` takes the digests of its calls."""
     with collector.following() if isinstance(collector, CallCapture) else collector or nullcontext():
         result = function()
+    values = values_of(result)
     with NoDispatch():
-        values = named_digests(_tensors(model, result))
-        numbers = ((f"result {place}", number_digest(leaf)) for place, leaf in enumerate(tree_leaves(result)))
-        values |= {name: number for name, number in numbers if number is not None}
         return WatchedPass(values, collector, [] if collector is None else collector.read(), random_of()), result
+
+
+def pass_digests(model: nn.Module, result: Any) -> dict[str, int]:
+    """Return the digests of what a pass leaves, by name: what it returned, gradients and buffers."""
+    with NoDispatch():
+        numbers = ((f"result {place}", number_digest(leaf)) for place, leaf in enumerate(tree_leaves(result)))
+        return named_digests(_tensors(model, result)) | {name: one for name, one in numbers if one is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The three passes of a step; ``not_seen`` says why their calls were not compared, if they were not.
+
+    ``calls`` are those that differ in the first two: which results, by place.
+    """
+
+    first: WatchedPass
+    second: WatchedPass
+    third: WatchedPass
+    calls: dict[int, set[int]]
+    not_seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The first call that differs: its place, itself, and whether that is due to what another process sent before."""
+
+    place: int | None = None
+    call: DifferingCall | None = None
+    is_received: bool = False
+
+    @property
+    def is_origin(self) -> bool:
+        """Return whether this process has computed the difference."""
+        return self.place is not None and not self.is_received
+
+
+def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:
+    """Return the first call that differs, other than in memory that it has not written to; that is added."""
+    first, second, capture = passes.first.collector, passes.second.collector, passes.third.collector
+    if first is None or second is None or not isinstance(capture, CallCapture):
+        return Located()
+    for place, results in [*passes.calls.items()][:MOST_PLACES]:
+        call = capture.captured.get(place)
+        if call is not None and results:
+            undefined.update((call.operator, number) for number in call.undefined_results() & results)
+            results = {number for number in results if (call.operator, number) not in undefined}
+        if call is None or results:
+            one, other = first.arrivals, second.arrivals
+            is_received = one is not None and other is not None and one.differ(other, place)
+            return Located(place, call, is_received)
+    return Located()
 
 
 def parameter_digests(model: nn.Module) -> dict[str, int]:

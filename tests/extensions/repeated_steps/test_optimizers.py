@@ -1,0 +1,161 @@
+"""The step of an optimizer, computed twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import msprobe_hooks
+from msprobe_hooks.errors import ConfigError, DifferingStepError
+from msprobe_hooks.extensions.repeated_steps.step_repeat import StepRepeat
+from tests.support.dumps.bit_flips import FlippedBit
+
+MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+
+def adamw(**options: Any) -> MakeOptimizer:
+    return lambda parameters: torch.optim.AdamW(parameters, 0.01, **options)
+
+
+def train(
+    folder: Path,
+    make: MakeOptimizer = torch.optim.AdamW,
+    *,
+    steps: int = 5,
+    scaled: bool = False,
+    watch: bool = True,
+    **options: Any,
+) -> tuple[list[Tensor], StepRepeat]:
+    """Return what a training has learned, and what watched it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    optimizer = make(model.parameters())
+    rates = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    scaler = torch.amp.GradScaler("cpu", enabled=scaled)
+    mean = torch.optim.swa_utils.AveragedModel(model)
+    optimizer.register_step_post_hook(lambda *_: mean.update_parameters(model))
+    watched = {"optimizer": optimizer} if watch else {}
+    replay = msprobe_hooks.replay_step(model, every=1, folder=folder, **{**watched, **options})
+    for _ in range(steps):
+        optimizer.zero_grad()
+        x = torch.randn(3, 4)
+
+        def forward_backward(x: Tensor = x) -> None:
+            scaler.scale(model(x).square().mean()).backward()
+
+        replay(forward_backward)
+        scaler.step(optimizer)
+        scaler.update()
+        rates.step()
+    return [*model.state_dict().values(), *mean.state_dict().values()], replay
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        adamw(foreach=False),
+        adamw(foreach=True, amsgrad=True),
+        adamw(fused=True),
+        lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9, foreach=True),
+        torch.optim.NAdam,
+        torch.optim.Adafactor,
+    ],
+)
+def test_a_training_keeps_its_bits(tmp_path: Path, make: MakeOptimizer, scaled: bool) -> None:
+    plain, _ = train(tmp_path, make, scaled=scaled, watch=False)
+    watched, replay = train(tmp_path, make, scaled=scaled)
+    assert (replay.report.optimizer_steps, replay.report.differences) == (3, [])
+    assert all(map(torch.equal, plain, watched))
+
+
+@pytest.mark.parametrize(
+    ("make", "operator", "number", "odd", "named"),
+    [
+        # Two steps that are not watched, and the third, which is made twice.
+        (adamw(foreach=True), "_foreach_addcdiv_", 3, 1, None),
+        (adamw(foreach=True), "_foreach_addcdiv_", 4, 2, "aten._foreach_addcdiv_.ScalarList"),
+        (adamw(fused=True), "_fused_adamw_", 3, 1, None),
+        (adamw(fused=True), "_fused_adamw_", 4, 2, "aten._fused_adamw_.default"),
+        # Four parameters in each step.
+        (adamw(foreach=False), "addcdiv_", 9, 1, None),
+        (adamw(foreach=False), "addcdiv_", 13, 2, "aten.addcdiv_.default"),
+    ],
+)
+def test_a_flipped_bit_is_named_with_the_parameter_and_does_not_stay(
+    tmp_path: Path, make: MakeOptimizer, operator: str, number: int, odd: int, named: str | None
+) -> None:
+    right, _ = train(tmp_path, make)
+    with FlippedBit(operator, number) as card:
+        learned, replay = train(tmp_path, make)
+    assert card.calls > number
+    (found,) = replay.report.differences
+    assert (found.kind, found.step, found.optimizer, found.odd_pass) == ("wrong", 2, "AdamW", odd)
+    assert found.values == ["0.weight"]
+    assert (None if found.call is None else found.call.operator) == named
+    # The mean of the parameters was taken from what two steps agree on as well.
+    assert all(map(torch.equal, right, learned))
+
+
+def test_a_wrong_state_is_named(tmp_path: Path) -> None:
+    with FlippedBit("_foreach_lerp_", 4):
+        _, replay = train(tmp_path, adamw(foreach=True))
+    (found,) = replay.report.differences
+    assert found.values == ["0.weight", "exp_avg of 0.weight"]
+    assert "optimizer AdamW: aten._foreach_lerp_.Scalar (call " in str(replay)
+
+
+def test_a_step_of_an_optimizer_that_differs_ends_the_training_on_request(tmp_path: Path) -> None:
+    with FlippedBit("_fused_adamw_", 3), pytest.raises(DifferingStepError, match=r"^step 2 \(cpu of .*optimizer AdamW"):
+        train(tmp_path, adamw(fused=True), on_difference="stop")
+
+
+def test_a_step_with_a_closure_is_counted_as_not_compared(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    replay = msprobe_hooks.replay_step(model, every=1, folder=tmp_path, optimizer=optimizer)
+    for _ in range(3):
+        replay(lambda: model(torch.ones(1, 4)).sum().backward())
+        optimizer.step(lambda: 1.0)
+    assert (replay.report.optimizer_steps, replay.report.closures) == (0, 1)
+    assert "optimizer: 0 steps computed twice; not compared: 1 step with a closure" in str(replay)
+
+
+def test_several_optimizers_are_compared_in_one_step_of_several_micro_batches(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    optimizers = [torch.optim.SGD([parameter], 0.1) for parameter in model.parameters()]
+    replay = msprobe_hooks.replay_step(model, every=2, micro_batches=2, folder=tmp_path, optimizer=optimizers)
+    for _ in range(5):
+        for _ in range(2):
+            replay(lambda: model(torch.ones(1, 4)).sum().backward())
+        for optimizer in optimizers:
+            optimizer.step()
+    assert replay.report.optimizer_steps == 4
+
+
+@pytest.mark.parametrize("watch", [True, False])
+def test_the_summary_says_whether_the_optimizer_is_compared(tmp_path: Path, watch: bool) -> None:
+    _, replay = train(tmp_path, watch=watch)
+    line = (
+        "optimizer: 3 steps computed twice" if watch else "optimizer not compared: not passed, as in replay_step(model,"
+    )
+    assert line in str(replay)
+
+
+def test_a_difference_is_logged_in_short_and_printed_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), FlippedBit("_fused_adamw_", 3):
+        _, replay = train(tmp_path, adamw(fused=True))
+    (message,) = caplog.messages
+    assert message.endswith(f": wrong, optimizer AdamW; {tmp_path}/repeats.json")
+    assert message not in str(replay)
+
+
+def test_what_is_no_optimizer_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^optimizer is 'Linear'; allowed: a torch.optim.Optimizer, or several"):
+        msprobe_hooks.replay_step(nn.Linear(1, 1), every=1, optimizer=nn.Linear(1, 1))
