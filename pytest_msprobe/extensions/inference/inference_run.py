@@ -17,6 +17,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.inference.options import (
     MATCH,
+    PROFILE,
     InferenceOptions,
     are_called_alike,
     has_tensors,
@@ -60,7 +61,12 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
 
     Raises OptionError for an option that only a comparison of calls understands.
     """
-    match = options.part(InferenceOptions).match
+    inference = options.part(InferenceOptions)
+    match = inference.match
+    if inference.profile is not None:
+        if match == "calls":
+            raise OptionError(f"{PROFILE} does not work with {MATCH} calls", remedy="remove one of them")
+        match = "inference"
     if match == "calls" or (match is None and options.of_calls):
         return False
     if match is None:
@@ -128,6 +134,7 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
         sizes=ModelSizes() if inference.config is None else read_sizes(inference.config),
         inherited=inherited,
         clip=inference.clip,
+        profile=None if inference.profile is None else recording_of(inference.profile),
         batches=None if is_engine(target) or is_engine(golden) else cut_otherwise(target, golden),
     )
 
@@ -158,10 +165,12 @@ class InferenceComparison:
         ]
         batches = pair.batches
         why = "as engine and trainer" if batches is None else f"as one step in other micro-batches ({MATCH} inference)"
+        profile = pair.profile_path
         return [
             f"msprobe: comparing {target} ({passes[0]}) with {golden} ({passes[1]}) token by token, {why}",
             f"msprobe: {counted(len(pair.pairs), 'token')} of {counted(len(pair.pairs.requests), 'request')} in both "
             "runs",
+            *([f"msprobe: limits by the errors of {display_path(config, profile)}"] if profile is not None else []),
         ]
 
     def reporters(self, calls: ComparedCalls, compare: CompareOptions, options: Options) -> Mapping[str, object]:
@@ -173,7 +182,10 @@ class InferenceComparison:
     def other_files(self) -> Mapping[str, Path]:
         """Return all dumps that are read besides the one that the run goes by."""
         target, golden = find_dumps(self._pair.target_path), find_dumps(self._pair.golden_path)
-        return {f"target {path}": path for path in target[1:]} | {f"golden {path}": path for path in golden}
+        profile = find_dumps(self._pair.profile_path) if self._pair.profile_path is not None else []
+        sides = {"golden": golden, "profile": profile}
+        others = {f"{side} {path}": path for side, paths in sides.items() for path in paths}
+        return {f"target {path}": path for path in target[1:]} | others
 
     def items(self, file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
         """Yield the items in the order of the forward pass."""

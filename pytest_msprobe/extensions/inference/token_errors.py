@@ -35,24 +35,28 @@ class TokenErrors:
         errors: The norm of each row's difference as a fraction of the golden row's norm, at least a tenth of the usual
             one; inf where either has NaN or inf that the other has not.
         factors: The factor of each golden row that is nearest to the target's.
+        gains: The norm of each row as a multiple of the golden row's.
         unexplained: The share of each row's difference that remains with its factor.
         factor: The one factor for all rows that is nearest.
         factor_unexplained: The share of the whole difference that remains with it.
         cosine: The cosine of the angle between all rows of both runs.
         max_abs_err: The greatest difference of two elements.
         width: The number of columns.
+        columns: The number of equal columns over which a golden row would be spread as widely as most are.
         statistics: max, min, mean and norm of the rows in target and golden run.
     """
 
     pairs: NDArray[np.int64]
     errors: Numbers
     factors: Numbers
+    gains: Numbers
     unexplained: Numbers
     factor: float
     factor_unexplained: float
     cosine: float
     max_abs_err: float
     width: int
+    columns: float
     statistics: tuple[tuple[float, float, float, float], tuple[float, float, float, float]]
 
 
@@ -121,7 +125,7 @@ def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: Token
             other.masked_fill(are_equal & ~other.isfinite(), 0),
         )
         difference = mine - other
-        squares = [(difference * difference), (other * other), (mine * mine), (mine * other)]
+        squares = [(difference * difference), (other * other), (mine * mine), (mine * other), other.pow(4)]
         sums.append(np.stack([square.sum(dim=1).numpy() for square in squares], axis=1))
         greatest = max(greatest, float(difference.abs().nan_to_num(nan=math.inf).max()))
         for one, numbers_of in zip(extremes, (mine, other), strict=True):
@@ -133,7 +137,7 @@ def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: Token
         numbers.append(block)
     if not sums:
         return None
-    distance, own, mine_squares, products = np.concatenate(sums).T
+    distance, own, mine_squares, products, fourths = np.concatenate(sums).T
     with np.errstate(all="ignore"):
         scale = np.sqrt(own)
         usual = float(np.median(scale[np.isfinite(scale)])) if np.isfinite(scale).any() else 0.0
@@ -142,6 +146,7 @@ def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: Token
         errors = np.where(np.isnan(errors), np.inf, errors)
         factors = products / own
         left = np.clip(mine_squares - products * factors, 0, None)
+        spread = own * own / fourths
         unexplained = np.where(distance > 0, np.sqrt(left / distance), 1.0)
         factor = float(products.sum() / own.sum())
         whole = float(np.clip(mine_squares.sum() - factor * products.sum(), 0, None))
@@ -155,11 +160,13 @@ def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: Token
             np.concatenate(numbers),
             errors,
             factors,
+            np.sqrt(mine_squares / own),
             unexplained,
             factor,
             math.sqrt(whole / distance.sum()) if distance.sum() > 0 else 1.0,
             cosine,
             greatest,
             width,
+            float(np.median(spread[np.isfinite(spread)])) if np.isfinite(spread).any() else 1.0,
             (statistics[0], statistics[1]),
         )
