@@ -24,7 +24,7 @@ from pytest_msprobe.extensions.inference.log_probabilities import (
     log_probabilities,
     reason,
 )
-from pytest_msprobe.extensions.inference.options import PROFILE
+from pytest_msprobe.extensions.inference.options import PROFILE, no_rows
 from pytest_msprobe.extensions.inference.passes import ForwardPass, read_passes
 from pytest_msprobe.extensions.inference.precision import Profile
 from pytest_msprobe.extensions.inference.recorded_weights import (
@@ -109,10 +109,7 @@ def _require_tensors(path: Path, passes: Sequence[ForwardPass]) -> None:
     """Raise DumpError where a run has no tensors, and so no rows."""
     task = next(call.dump.task for one in passes for calls in one.modules.values() for call in calls)
     if task != "tensor":
-        raise DumpError(
-            f"{path}: task {task} keeps no rows, so its tokens cannot be found in the other run; record both "
-            "runs with task tensor, or pass --msprobe-match calls"
-        )
+        raise DumpError(f"{path}: {no_rows(task)}")
 
 
 def open_profile(

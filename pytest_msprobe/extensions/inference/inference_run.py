@@ -22,6 +22,7 @@ from pytest_msprobe.extensions.inference.options import (
     are_called_alike,
     has_tensors,
     is_engine,
+    no_rows,
 )
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
@@ -71,11 +72,30 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
         return False
     if match is None:
         if not (has_tensors(target) and has_tensors(options.golden)):
+            _refuse_tokens_without_rows(target, options.golden)
             return False
         return is_engine(target) != is_engine(options.golden) or _are_tokens_cut_otherwise(target, options.golden)
     if options.of_calls:
         raise OptionError(f"{options.of_calls} does not work with {MATCH} inference", remedy="remove one of them")
     return True
+
+
+def _refuse_tokens_without_rows(target: Path, golden: Path) -> None:
+    """Raise OptionError where one of two runs is an engine's, both have other steps, and one has no tensors.
+
+    Their calls cannot be compared either: the steps of an engine are no steps of a training.
+    """
+    folders = recording_of(target), recording_of(golden)
+    try:
+        counts = [1 if folder.is_file() else len(find_dumps(folder)) for folder in folders]
+        if counts[0] == counts[1] or is_engine(folders[0]) == is_engine(folders[1]):
+            return
+        path = next(folder for folder in folders if not has_tensors(folder))
+        task = read_dump(path if path.is_file() else find_dumps(path)[0]).task
+    except DumpError:
+        # What is wrong with a dump is reported where it is opened.
+        return
+    raise OptionError(f"an engine and its trainer are compared token by token, and {no_rows(task)}", file=path)
 
 
 def _are_tokens_cut_otherwise(target: Path, golden: Path) -> bool:

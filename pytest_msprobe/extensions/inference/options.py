@@ -95,6 +95,14 @@ def has_tensors(path: Path) -> bool:
     return _has(path, _TENSORS)
 
 
+def no_rows(task: str) -> str:
+    """Return that a recording has no rows of tokens, and how to make one that has."""
+    return (
+        f"task {task} keeps no rows, so its tokens cannot be found in the other run; "
+        "record both runs with task tensor at level L0 or mix"
+    )
+
+
 def are_called_alike(target: Sequence[Path], golden: Sequence[Path]) -> bool:
     """Return whether the dumps of two runs have equally many calls of most modules that both have; reads names alone.
 
