@@ -10,14 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.inference.expert_choices import (
-    EXPERTS,
-    ROUTER,
-    block_of,
-    changed_choices,
-    experts_per_token,
-    other_orders,
-)
 from pytest_msprobe.extensions.inference.precision import (
     Explained,
     Gain,
@@ -28,7 +20,16 @@ from pytest_msprobe.extensions.inference.precision import (
     operator_limit,
 )
 from pytest_msprobe.extensions.inference.run_values import ROTATED, RunValues, block_numbers
-from pytest_msprobe.extensions.inference.token_errors import TokenErrors, measure_tokens
+from pytest_msprobe.extensions.inference.token_errors import (
+    EXPERTS,
+    ROUTER,
+    TokenErrors,
+    block_of,
+    changed_choices,
+    experts_per_token,
+    measure_tokens,
+    other_orders,
+)
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser
