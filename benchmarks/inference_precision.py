@@ -37,7 +37,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class Outcome:
-    """The first module that a comparison of a decoder with a fault names, empty where it passes."""
+    """The first module that a comparison of a decoder with a fault names, empty where it passes, and wrong weights."""
 
     decoder: Decoder
     fault: str
@@ -45,6 +45,7 @@ class Outcome:
     has_profile: bool
     first: str
     warned: int
+    weights: int
 
     @property
     def in_words(self) -> str:
@@ -52,7 +53,8 @@ class Outcome:
         if self.fault == HEALTHY.name:
             passed = f"passes, {self.warned} warned" if self.warned else "passes"
             return f"**alarm** at {self.first}" if self.first else passed
-        return self.first or "hidden"
+        named = f"; {self.weights} weights named" if self.weights else ""
+        return (self.first or "hidden") + named
 
 
 def faults(decoder: Decoder) -> Iterator[Fault]:
@@ -87,7 +89,8 @@ def outcomes(decoder: Decoder, wanted: set[str]) -> Iterator[Outcome]:
                     pair = InferencePair(served, trained[golden], model_names(()), profile=profile)
                     calls = [pair.compare(value) for value in pair.values]
                     warned = sum(call.outcome == "warn" for call in calls)
-                    yield Outcome(decoder, fault.name, golden, profile is not None, pair.first_culprit, warned)
+                    weights = sum(row.group == "parameters" and row.differs for call in calls for row in call.rows)
+                    yield Outcome(decoder, fault.name, golden, profile is not None, pair.first_culprit, warned, weights)
 
 
 def main() -> None:

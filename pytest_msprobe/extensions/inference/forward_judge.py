@@ -200,10 +200,13 @@ class ForwardJudge:
             return JudgedValue(
                 name, dtypes, dtype, input_error=inputs.error, left_out=len(measured.pairs), problem=problem
             )
+        profiled = None if self._profile is None else self._profile.of(name, self._pairs.golden[counted])
+        if profiled is not None:
+            is_counted[is_counted] = profiled.has
+            counted = measured.pairs[is_counted]
         errors = np.where(is_counted, measured.errors, 0.0)
         place = int(errors.argmax())
         error, median = float(errors[place]), float(np.median(measured.errors[is_counted]))
-        profiled = None if self._profile is None else self._profile.of(name, self._pairs.golden[counted])
         explained = self._explained(name, dtype, measured.width, profiled)
         gain = self._gain(name, dtypes, measured, is_counted, profiled)
         is_added = self._is_added(error, median, explained, operator_limit(dtype, measured.width), inputs)
@@ -269,8 +272,8 @@ class ForwardJudge:
         if not name.endswith(_NORMS):
             return None
         gains, is_same = measured.gains[is_counted], dtypes[0] == dtypes[1]
-        if profiled is not None and not is_same and profiled.judged.dtypes[0] == dtypes[0]:
-            gains, is_same = profiled.gains_of(gains), True
+        if profiled is not None and not is_same and profiled.dtype == dtypes[0]:
+            gains, is_same = gains / profiled.gains, True
         return gain_of(
             gains - 1,
             dtype=coarser(*dtypes),

@@ -17,7 +17,7 @@ from pytest_msprobe.extensions.inference.recorded_weights import UNIT_ROUNDOFF
 from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer
 
 if TYPE_CHECKING:
-    from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue
+    from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge
     from pytest_msprobe.extensions.inference.token_errors import Numbers
     from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
 
@@ -177,27 +177,20 @@ class Profile:
         own = self._pairs.golden[judged.counted]
         place = {(number, row): at for at, (number, row) in enumerate(own.tolist())}
         found = np.array([place.get((number, row), -1) for number, row in golden.tolist()], dtype=np.int64)
-        if not (found >= 0).any():
+        has = found >= 0
+        if not has.any():
             return None
         is_counted = np.isin(measured.pairs, judged.counted)
-        return ProfiledValue(judged, found, measured.errors[is_counted], measured.gains[is_counted])
+        return ProfiledValue(
+            judged.dtypes[0], has, measured.errors[is_counted][found[has]], measured.gains[is_counted][found[has]]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledValue:
-    """A value of a profile: errors and gains by token; ``places`` has that of each asked token in them, -1 for none."""
+    """A value of a profile: its dtype, which of the asked tokens it has, and their errors and gains."""
 
-    judged: JudgedValue
-    places: NDArray[np.int64]
-    all_errors: Numbers
-    all_gains: Numbers
-
-    @property
-    def errors(self) -> Numbers:
-        """The errors of the tokens that were asked for."""
-        return self.all_errors[self.places[self.places >= 0]]
-
-    def gains_of(self, gains: Numbers) -> Numbers:
-        """Return gains of the tokens that were asked for, as multiples of the profile's."""
-        has = self.places >= 0
-        return gains[has] / self.all_gains[self.places[has]]
+    dtype: str
+    has: NDArray[np.bool_]
+    errors: Numbers
+    gains: Numbers
