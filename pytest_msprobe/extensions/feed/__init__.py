@@ -1,4 +1,4 @@
-"""Which layers are wrong by themselves, in a comparison of a run whose modules were fed golden inputs.
+"""Layers that are wrong by themselves, in a comparison of a run whose modules were fed golden inputs.
 
 It adds lines to the summary of ``--msprobe-compare``, one for each layer with -v. It has no option and writes no file.
 What feeds modules is the extension of the same name of msprobe_hooks.

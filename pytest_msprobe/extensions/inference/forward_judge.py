@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.inference.precision import (
+from pytest_msprobe.extensions.inference.rounding_limits import (
     Explained,
     Gain,
     RunningPrecision,
@@ -36,7 +36,7 @@ from pytest_msprobe.modes.compare.measure.float_dtypes import coarser
 from pytest_msprobe.modes.compare.rows import Cause, Outcome
 
 if TYPE_CHECKING:
-    from pytest_msprobe.extensions.inference.precision import Profile, ProfiledValue
+    from pytest_msprobe.extensions.inference.rounding_limits import Profile, ProfiledValue
 
 # Angles of rotary embeddings are products of a position and a rounded frequency.
 _ANGLE_ROUNDOFF = 2.0**-23
@@ -104,7 +104,7 @@ class JudgedValue:
 
     @property
     def grounds(self) -> str:
-        """What decided, where that is not the error of a token alone; empty otherwise."""
+        """The reasons in words, other than the error of a token; empty where there are none."""
         grounds = []
         if self.gain is not None and self.gain.is_wrong:
             grounds.append(f"rows are {self.gain.deviation:+.2e} longer in the mean; limit {self.gain.limit:.2e}")

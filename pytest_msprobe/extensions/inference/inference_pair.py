@@ -26,13 +26,13 @@ from pytest_msprobe.extensions.inference.log_probabilities import (
 )
 from pytest_msprobe.extensions.inference.options import PROFILE, no_rows
 from pytest_msprobe.extensions.inference.passes import ForwardPass, read_passes
-from pytest_msprobe.extensions.inference.precision import Profile
 from pytest_msprobe.extensions.inference.recorded_weights import (
     UNIT_ROUNDOFF,
     RecordedWeights,
     WeightError,
     compare_weights,
 )
+from pytest_msprobe.extensions.inference.rounding_limits import Profile
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import TokenPairs, token_pairs

@@ -1,4 +1,4 @@
-"""What two runs differ by token by token: errors of a module's rows, and the experts that were chosen."""
+"""Differences of two runs token by token: errors of a module's rows, and experts that were chosen otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What precision explains: errors of a model at a depth by a formula, or as a second precision of the trainer has them.
+"""Limits of errors that rounding explains: by a formula of depth, or by the trainer's own step in another precision.
 
 A profile is the trainer's step recorded once more, in another precision. Its errors against the golden run are what
 rounding makes of this model, by value: no formula knows how a model's weights amplify them.
@@ -105,7 +105,7 @@ def by_profile(errors: Numbers, dtype: str, width: int, more: float) -> Explaine
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How much longer than the golden rows those of a norm are in the mean over tokens, and what roundings explain."""
+    """Length of a norm's rows over the golden ones, less 1, in the mean of all tokens; what roundings explain of it."""
 
     deviation: float
     limit: float
@@ -176,13 +176,13 @@ class Profile:
             return None
         own = self._pairs.golden[judged.counted]
         place = {(number, row): at for at, (number, row) in enumerate(own.tolist())}
-        found = np.array([place.get((number, row), -1) for number, row in golden.tolist()], dtype=np.int64)
-        has = found >= 0
+        places = np.array([place.get((number, row), -1) for number, row in golden.tolist()], dtype=np.int64)
+        has = places >= 0
         if not has.any():
             return None
         is_counted = np.isin(measured.pairs, judged.counted)
         return ProfiledValue(
-            judged.dtypes[0], has, measured.errors[is_counted][found[has]], measured.gains[is_counted][found[has]]
+            judged.dtypes[0], has, measured.errors[is_counted][places[has]], measured.gains[is_counted][places[has]]
         )
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.extensions.inference.inference_pair import InferencePair
-from pytest_msprobe.extensions.inference.precision import by_profile, gain_of, rounding
+from pytest_msprobe.extensions.inference.rounding_limits import by_profile, gain_of, rounding
 from pytest_msprobe.extensions.model_names.model_names import model_names
 from tests.support.dumps.served_decoders import HEALTHY, Decoder, Fault, make_engine, make_trainer, serve, train
 
