@@ -99,11 +99,11 @@ def main() -> None:
     parser.add_argument("--layers", nargs="*", type=int, default=[2, 12, 48])
     parser.add_argument("--faults", nargs="*", default=[], help="first words: healthy scale epsilon one window bias")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    layers = [2] if options.quick else options.layers
-    decoders = [Decoder(kind, depth, seed) for kind in options.kinds for depth in layers for seed in options.seeds]
+    decoders = [
+        Decoder(kind, depth, seed) for kind in options.kinds for depth in options.layers for seed in options.seeds
+    ]
     found = []
     for decoder in decoders:
         for outcome in outcomes(decoder, set(options.faults)):

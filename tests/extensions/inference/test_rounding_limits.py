@@ -98,6 +98,16 @@ def test_the_run_names_the_profile_and_what_decided(compare, tmp_path, trained):
     )
 
 
+def test_a_run_in_bfloat16_that_passes_by_the_formula_says_what_finds_smaller_faults(compare, tmp_path, trained):
+    decoder = Decoder("dense", 2)
+    golden, profile = trained(decoder, torch.float32), trained(decoder, BFLOAT16)
+    served = serve(make_engine(decoder, BFLOAT16), tmp_path / "serve")
+    line = "*limits by a formula: bfloat16 may hide small faults, which --msprobe-inference-profile finds"
+    compare(served, golden).stdout.fnmatch_lines(["no module differs by more than *", line])
+    result = compare(served, golden, "--msprobe-inference-profile", str(profile))
+    result.stdout.no_fnmatch_line(line)
+
+
 def test_a_profile_that_does_not_fit_is_refused_with_what_to_record(compare, tmp_path, trained):
     decoder = Decoder("dense", 2)
     golden, profile = trained(decoder, torch.float32), trained(decoder, BFLOAT16)
