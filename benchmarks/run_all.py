@@ -126,6 +126,12 @@ BENCHMARKS = (
     Benchmark("Other tools", "verdict-quality.md", "tools", "--every 200"),
     Benchmark("Rare faults", "verdict-quality.md", "rare_faults.py", "--seeds 1 --dtypes bfloat16"),
     Benchmark("Healthy cases", "verdict-quality.md", "healthy_cases.py", "--per-api 1"),
+    Benchmark(
+        "Small faults of engines in bfloat16",
+        "train-and-inference.md",
+        "inference_precision.py",
+        "--kinds dense --layers 2 --faults healthy epsilon",
+    ),
     Benchmark("Healthy random numbers", "verdict-quality.md", "random_draws.py", "--draws 100"),
     Benchmark("Crashes and hangs", "containment.md", "chaos.py", "--items 60 --faults 6 --kills 1"),
     Benchmark("Faults of MindSpore", "mindspore.md", "mindspore_faults.py", "", (WITH_MINDSPORE,), MINDSPORE),

@@ -2,118 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.inference.passes import ForwardPass, ModuleCall
-from pytest_msprobe.extensions.inference.recorded_weights import RunningPrecision, depth_limit, operator_limit
+from pytest_msprobe.extensions.inference.rounding_limits import (
+    Explained,
+    Gain,
+    RunningPrecision,
+    by_formula,
+    by_profile,
+    gain_of,
+    operator_limit,
+)
 from pytest_msprobe.extensions.inference.run_values import ROTATED, RunValues, block_numbers
-from pytest_msprobe.extensions.inference.token_errors import TokenErrors, aligned_rows, measure_tokens
+from pytest_msprobe.extensions.inference.token_errors import (
+    EXPERTS,
+    ROUTER,
+    TokenErrors,
+    block_of,
+    changed_choices,
+    experts_per_token,
+    measure_tokens,
+    other_orders,
+)
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser
 from pytest_msprobe.modes.compare.rows import Cause, Outcome
 
-#: How the name of a router ends.
-ROUTER = ".mlp.gate"
-EXPERTS = ".experts"
-
-
-def changed_choices(
-    name: str, count: int, target: RunValues, golden: RunValues, pairs: TokenPairs
-) -> NDArray[np.bool_]:
-    """Return for each pair of tokens whether the ``count`` greatest scores of a router are of other experts.
-
-    Where scores are equal at the border of what is chosen, either run may have chosen either expert.
-    """
-    return _where(name, target, golden, pairs, lambda mine, theirs: _chose_otherwise(mine, theirs, count))
-
-
-def other_orders(name: str, target: RunValues, golden: RunValues, pairs: TokenPairs) -> NDArray[np.bool_]:
-    """Return for each pair of tokens whether the scores of a router have another order, however many are chosen."""
-    return _where(
-        name, target, golden, pairs, lambda mine, theirs: (mine.argsort(dim=1) != theirs.argsort(dim=1)).any(dim=1)
-    )
-
-
-def _where(
-    name: str,
-    target: RunValues,
-    golden: RunValues,
-    pairs: TokenPairs,
-    differ: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> NDArray[np.bool_]:
-    differing = np.zeros(len(pairs), dtype=bool)
-    for numbers, mine, theirs in aligned_rows(name, target, golden, pairs):
-        differing[numbers] = differ(mine, theirs).numpy()
-    return differing
-
-
-def _chose_otherwise(mine: torch.Tensor, theirs: torch.Tensor, count: int) -> torch.Tensor:
-    if count >= mine.shape[1]:
-        return torch.zeros(len(mine), dtype=torch.bool)
-    experts, borders = [], []
-    for scores in (mine, theirs):
-        greatest = torch.topk(scores, count + 1, dim=1)
-        experts.append(greatest.indices[:, :count].sort(dim=1).values)
-        borders.append(greatest.values[:, count - 1] == greatest.values[:, count])
-    return (experts[0] != experts[1]).any(dim=1) | borders[0] | borders[1]
-
-
-def experts_per_token(router: str, *runs: RunValues) -> int:
-    """Return how many experts a router chooses for each token, 0 where that is unknown.
-
-    A run's router may return their numbers or its experts be given them; the model's configuration may say how many
-    there are; else the rows that all experts together were given do.
-    """
-    block = block_of(router)
-    for run in runs:
-        numbers = [*_integers(run.calls(router), "output"), *_integers(run.calls(block + EXPERTS), "input")]
-        if numbers:
-            return numbers[0].shape[-1]
-    configured = next((run.sizes.experts_per_token for run in runs if run.sizes.experts_per_token), None)
-    return configured or max(
-        max((_rows_per_token(block, run, forward_pass) for forward_pass in run.passes), default=0) for run in runs
-    )
-
-
-def block_of(router: str) -> str:
-    """Return the block that a router is in: what chooses experts and sums up their results."""
-    return router.rpartition(".")[0]
-
-
-def _integers(calls: Sequence[ModuleCall], group: str) -> Iterator[Value]:
-    for placed in calls[0].values if calls else ():
-        value = placed.value
-        if placed.group == group and "int" in value.dtype.lower() and len(value.shape) >= 2:
-            yield value
-
-
-def _rows_per_token(block: str, run: RunValues, one: ForwardPass) -> int:
-    """Return how many rows all experts of a block were given in a pass for each of its tokens, 0 if no whole number."""
-    assert one.layout is not None
-    rows: dict[int, int] = {}
-    for path, calls in one.modules.items():
-        canonical = run.modules[path]
-        if canonical.expert is None or not canonical.name.startswith(block + EXPERTS):
-            continue
-        block_input = next((placed.value for placed in calls[0].values if placed.group == "input"), None)
-        if block_input is not None and len(block_input.shape) > 1:
-            rows.setdefault(canonical.expert, int(np.prod(block_input.shape[:-1])))
-    count, rest = divmod(sum(rows.values()), one.layout.rows)
-    return 0 if rest else count
-
+if TYPE_CHECKING:
+    from pytest_msprobe.extensions.inference.rounding_limits import Profile, ProfiledValue
 
 # Angles of rotary embeddings are products of a position and a rounded frequency.
 _ANGLE_ROUNDOFF = 2.0**-23
-# In equal models the median of all tokens is a quarter of the greatest error, and no module doubles it.
-_MEDIAN_SHARE = 4.0
+# Choices: a module of equal models does not make the median of its inputs' errors four times as large, nor, as a share
+# of what the profile explains, 1.25 times. What follows a fault may double the fault's share.
 _MEDIAN_GROWTH = 4.0
+_FIRST_GROWTH = 1.25
+_LATER_GROWTH = 2.0
+_NORMS = ("norm", "layernorm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +68,7 @@ class JudgedValue:
         cause: Whether a difference begins here.
         error: The greatest error of a token, as a fraction of its golden norm.
         median: The median of the tokens' errors.
-        limit: What the two precisions explain at this depth.
+        limit: What the two precisions explain of a token's error.
         given: The greatest error of what was computed before it in its block.
         worst: The number of the pair of tokens with the greatest error, None where nothing differs.
         wrong: The numbers of the pairs of tokens beyond the limit.
@@ -144,6 +76,9 @@ class JudgedValue:
         left_out: How many tokens count no longer, because other experts were chosen for them.
         measured: All that was measured, None where it could not be.
         problem: Why it could not be compared.
+        explained: What they explain, of a token and of the median.
+        gain: How much longer the rows of a norm are than the golden ones, None of any other value.
+        counted: The numbers of the pairs of tokens that count.
         reordered: For how many of the wrong tokens the scores of the router before it have another order.
     """
 
@@ -162,7 +97,24 @@ class JudgedValue:
     left_out: int = 0
     measured: TokenErrors | None = None
     problem: str = ""
+    explained: Explained | None = None
+    gain: Gain | None = None
+    counted: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     reordered: int = 0
+
+    @property
+    def grounds(self) -> str:
+        """The reasons in words, other than the error of a token; empty where there are none."""
+        grounds = []
+        if self.gain is not None and self.gain.is_wrong:
+            grounds.append(f"rows are {self.gain.deviation:+.2e} longer in the mean; limit {self.gain.limit:.2e}")
+        if self.explained is not None and self.explained.is_measured:
+            grounds.append(
+                f"the profile has {self.explained.profile_error:.2e} (median {self.explained.profile_median:.2e})"
+            )
+        if self.explained is not None and self.error <= self.limit and self.median > self.explained.median:
+            grounds.append(f"limit of the median {self.explained.median:.2e}")
+        return "; ".join(grounds)
 
 
 class ForwardJudge:
@@ -173,10 +125,19 @@ class ForwardJudge:
     culprit, what only adds up is warned of.
     Tokens for which the runs chose other experts, though the router agrees, count no longer from there on, nor do
     those behind them.
+    With a ``profile``, a value is wrong where its errors exceed the profile's by more than a margin, and a culprit
+    where no value before it does so nearly as far. A norm is wrong also where its rows have another length in the mean.
     """
 
     def __init__(
-        self, names: Sequence[str], target: RunValues, golden: RunValues, pairs: TokenPairs, *, inherited: float
+        self,
+        names: Sequence[str],
+        target: RunValues,
+        golden: RunValues,
+        pairs: TokenPairs,
+        *,
+        inherited: float,
+        profile: Profile | None = None,
     ) -> None:
         self._names = names
         self._target, self._golden, self._pairs = target, golden, pairs
@@ -186,6 +147,8 @@ class ForwardJudge:
         self._errors: dict[int, _Errors] = {}
         self._judged: list[JudgedValue] = []
         self._changed = np.zeros(len(pairs), dtype=bool)
+        self._profile = profile
+        self._largest_share = 0.0
         self._reordered: dict[str, NDArray[np.bool_]] = {}
         self.first: JudgedValue | None = None
 
@@ -207,7 +170,7 @@ class ForwardJudge:
             return JudgedValue(name, dtypes, problem="no token has rows in both runs")
         judged = self._judge(name, dtypes, measured)
         self._note(judged, measured)
-        if judged.outcome == "pass" and name.endswith(ROUTER):
+        if judged.outcome in ("pass", "warn") and name.endswith(ROUTER):
             self._follow_router(name)
         return judged
 
@@ -230,26 +193,33 @@ class ForwardJudge:
         is_coarser = self._precision.is_coarser(*dtypes)
         dtype = self._precision.at(*dtypes)
         inputs = self._given(name)
-        limit = depth_limit(dtype, measured.width, self._blocks[name])
-        if name.endswith(ROTATED) or name.startswith("rotary_emb"):
-            limit += _ANGLE_ROUNDOFF * float(self._pairs.position.max(initial=0))
-        counted = ~self._changed[measured.pairs]
-        if not counted.any():
+        is_counted = ~self._changed[measured.pairs]
+        counted = measured.pairs[is_counted]
+        if not len(counted):
             problem = "the runs chose other experts, within rounding, for every token or one before it"
-            return JudgedValue(name, dtypes, dtype, input_error=inputs.error, left_out=len(counted), problem=problem)
-        errors = np.where(counted, measured.errors, 0.0)
+            return JudgedValue(
+                name, dtypes, dtype, input_error=inputs.error, left_out=len(measured.pairs), problem=problem
+            )
+        profiled = None if self._profile is None else self._profile.of(name, self._pairs.golden[counted])
+        if profiled is not None:
+            is_counted[is_counted] = profiled.has
+            counted = measured.pairs[is_counted]
+        errors = np.where(is_counted, measured.errors, 0.0)
         place = int(errors.argmax())
-        error, median = float(errors[place]), float(np.median(measured.errors[counted]))
-        own = operator_limit(dtype, measured.width)
-        is_added = error > limit and error > own + self._inherited * inputs.error
-        is_added |= median > limit / _MEDIAN_SHARE and median > own / _MEDIAN_SHARE + _MEDIAN_GROWTH * inputs.median
-        cause: Cause = "culprit" if is_added else "inherited" if error > limit else ""
+        error, median = float(errors[place]), float(np.median(measured.errors[is_counted]))
+        explained = self._explained(name, dtype, measured.width, profiled)
+        gain = self._gain(name, dtypes, measured, is_counted, profiled)
+        is_added = self._is_added(error, median, explained, operator_limit(dtype, measured.width), inputs)
+        is_off = gain is not None and gain.is_wrong
+        is_beyond = error > explained.error or (explained.is_measured and median > explained.median)
+        cause: Cause = "culprit" if is_added or is_off else "inherited" if is_beyond else ""
         outcome: Outcome = "pass"
         if cause:
             # Rounding alone adds up behind many layers, and no module is to blame.
-            outcome = "fail" if is_added or self.first is not None else "warn"
-        bound = limit if error > limit else limit / _MEDIAN_SHARE
-        wrong = measured.pairs[errors > bound] if cause else measured.pairs[:0]
+            outcome = "fail" if cause == "culprit" or self.first is not None else "warn"
+        bound = explained.error if error > explained.error else explained.median
+        wrong = counted[errors[is_counted] > bound] if cause else counted[:0]
+        wrong = counted if is_off and not len(wrong) else wrong
         reordered = self._reordered.get(name.removesuffix(EXPERTS))
         return JudgedValue(
             name,
@@ -259,14 +229,58 @@ class ForwardJudge:
             cause,
             error,
             median,
-            limit,
+            explained.error,
             inputs.error,
             int(measured.pairs[place]) if error else None,
             wrong.tolist(),
             is_coarser,
-            int((~counted).sum()),
+            int((~is_counted).sum()),
             measured,
+            explained=explained,
+            gain=gain,
+            counted=counted,
             reordered=0 if reordered is None else int(reordered[wrong].sum()),
+        )
+
+    def _explained(self, name: str, dtype: str, width: int, profiled: ProfiledValue | None) -> Explained:
+        is_rotated = name.endswith(ROTATED) or name.startswith("rotary_emb")
+        more = _ANGLE_ROUNDOFF * float(self._pairs.position.max(initial=0)) if is_rotated else 0.0
+        if profiled is None:
+            return by_formula(dtype, width, self._blocks[name], more)
+        return by_profile(profiled.errors, dtype, width, more)
+
+    def _is_added(self, error: float, median: float, explained: Explained, own: float, inputs: _Errors) -> bool:
+        """Return whether a value adds to the error; with a profile, keep its share of what that explains."""
+        if explained.is_measured:
+            share, largest = explained.share(error, median), self._largest_share
+            self._largest_share = max(share, largest)
+            return share > 1 and share > largest * (_FIRST_GROWTH if self.first is None else _LATER_GROWTH)
+        if error > explained.error and error > own + self._inherited * inputs.error:
+            return True
+        of_median = own * explained.median / explained.error
+        return median > explained.median and median > of_median + _MEDIAN_GROWTH * inputs.median
+
+    def _gain(
+        self,
+        name: str,
+        dtypes: tuple[str, str],
+        measured: TokenErrors,
+        is_counted: NDArray[np.bool_],
+        profiled: ProfiledValue | None,
+    ) -> Gain | None:
+        """Return the gain of a norm: against the profile where that has the target's dtype, else the golden run."""
+        if not name.endswith(_NORMS):
+            return None
+        gains, is_same = measured.gains[is_counted], dtypes[0] == dtypes[1]
+        if profiled is not None and not is_same and profiled.dtype == dtypes[0]:
+            gains, is_same = gains / profiled.gains, True
+        return gain_of(
+            gains - 1,
+            dtype=coarser(*dtypes),
+            width=measured.width,
+            columns=measured.columns,
+            median=float(np.median(measured.errors[is_counted])),
+            is_same=is_same,
         )
 
     def _given(self, name: str) -> _Errors:

@@ -17,7 +17,7 @@ import pytest
 
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.inference.inference_pair import KL, LOG_PROBABILITIES, WEIGHTS
-from pytest_msprobe.extensions.inference.options import InferenceOptions
+from pytest_msprobe.extensions.inference.options import PROFILE, InferenceOptions
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
@@ -144,6 +144,7 @@ class InferenceJson:
 
 _OUTCOMES = {"pass": "within precision", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
+_FEW_BITS = ("bfloat16", "float16", "float8")
 
 
 class InferenceSummary:
@@ -212,6 +213,7 @@ class InferenceSummary:
         if not wrong:
             if self._outcomes["pass"] or self._outcomes["warn"]:
                 yield "no module differs by more than the two precisions explain"
+                yield from self._hidden(values)
         else:
             call, row = wrong[0]
             yield f"first module that differs: {call.record} ({row.messages[0]})"
@@ -230,6 +232,14 @@ class InferenceSummary:
         if coarser:
             names = listed((call.record for call in coarser), _SHOWN)
             yield f"rounded more coarsely by one run: {names} ({coarser[0].rows[-1].messages[0]})"
+
+    def _hidden(self, values: list[ComparedCall]) -> Iterator[str]:
+        """Yield that small faults may be hidden, where a formula is the limit of errors in few bits."""
+        if self._pair.profile_path is not None:
+            return
+        sides = [side for call in values for row in call.rows for side in (row.target, row.golden) if side is not None]
+        if dtype := next((side.dtype for side in sides if side.dtype in _FEW_BITS), ""):
+            yield f"    limits by a formula: {dtype} may hide small faults, which {PROFILE} finds"
 
     def _log_probabilities(self, calls: list[ComparedCall]) -> Iterator[str]:
         call = next((candidate for candidate in calls if candidate.record == LOG_PROBABILITIES), None)

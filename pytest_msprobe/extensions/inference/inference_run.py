@@ -17,10 +17,12 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.inference.options import (
     MATCH,
+    PROFILE,
     InferenceOptions,
     are_called_alike,
     has_tensors,
     is_engine,
+    no_rows,
 )
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
@@ -60,16 +62,40 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
 
     Raises OptionError for an option that only a comparison of calls understands.
     """
-    match = options.part(InferenceOptions).match
+    inference = options.part(InferenceOptions)
+    match = inference.match
+    if inference.profile is not None:
+        if match == "calls":
+            raise OptionError(f"{PROFILE} does not work with {MATCH} calls", remedy="remove one of them")
+        match = "inference"
     if match == "calls" or (match is None and options.of_calls):
         return False
     if match is None:
         if not (has_tensors(target) and has_tensors(options.golden)):
+            _refuse_tokens_without_rows(target, options.golden)
             return False
         return is_engine(target) != is_engine(options.golden) or _are_tokens_cut_otherwise(target, options.golden)
     if options.of_calls:
         raise OptionError(f"{options.of_calls} does not work with {MATCH} inference", remedy="remove one of them")
     return True
+
+
+def _refuse_tokens_without_rows(target: Path, golden: Path) -> None:
+    """Raise OptionError where one of two runs is an engine's, both have other steps, and one has no tensors.
+
+    Their calls cannot be compared either: the steps of an engine are no steps of a training.
+    """
+    folders = recording_of(target), recording_of(golden)
+    try:
+        counts = [1 if folder.is_file() else len(find_dumps(folder)) for folder in folders]
+        if counts[0] == counts[1] or is_engine(folders[0]) == is_engine(folders[1]):
+            return
+        path = next(folder for folder in folders if not has_tensors(folder))
+        task = read_dump(path if path.is_file() else find_dumps(path)[0]).task
+    except DumpError:
+        # What is wrong with a dump is reported where it is opened.
+        return
+    raise OptionError(f"an engine and its trainer are compared token by token, and {no_rows(task)}", file=path)
 
 
 def _are_tokens_cut_otherwise(target: Path, golden: Path) -> bool:
@@ -128,6 +154,7 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
         sizes=ModelSizes() if inference.config is None else read_sizes(inference.config),
         inherited=inherited,
         clip=inference.clip,
+        profile=None if inference.profile is None else recording_of(inference.profile),
         batches=None if is_engine(target) or is_engine(golden) else cut_otherwise(target, golden),
     )
 
@@ -158,10 +185,12 @@ class InferenceComparison:
         ]
         batches = pair.batches
         why = "as engine and trainer" if batches is None else f"as one step in other micro-batches ({MATCH} inference)"
+        profile = pair.profile_path
         return [
             f"msprobe: comparing {target} ({passes[0]}) with {golden} ({passes[1]}) token by token, {why}",
             f"msprobe: {counted(len(pair.pairs), 'token')} of {counted(len(pair.pairs.requests), 'request')} in both "
             "runs",
+            *([f"msprobe: limits by the errors of {display_path(config, profile)}"] if profile is not None else []),
         ]
 
     def reporters(self, calls: ComparedCalls, compare: CompareOptions, options: Options) -> Mapping[str, object]:
@@ -173,7 +202,10 @@ class InferenceComparison:
     def other_files(self) -> Mapping[str, Path]:
         """Return all dumps that are read besides the one that the run goes by."""
         target, golden = find_dumps(self._pair.target_path), find_dumps(self._pair.golden_path)
-        return {f"target {path}": path for path in target[1:]} | {f"golden {path}": path for path in golden}
+        profile = find_dumps(self._pair.profile_path) if self._pair.profile_path is not None else []
+        sides = {"golden": golden, "profile": profile}
+        others = {f"{side} {path}": path for side, paths in sides.items() for path in paths}
+        return {f"target {path}": path for path in target[1:]} | others
 
     def items(self, file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
         """Yield the items in the order of the forward pass."""

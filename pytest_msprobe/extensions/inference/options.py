@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pytest_msprobe.modes.compare.options import PartOptions
-from pytest_msprobe.run.option_fields import existing_file, number, one_of, option, output_file, setting, shared
+from pytest_msprobe.run.option_fields import (
+    existing,
+    existing_file,
+    number,
+    one_of,
+    option,
+    output_file,
+    setting,
+    shared,
+)
 from pytest_msprobe.run.shared_options import JSON, MODEL_CONFIG
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 
 Match = Literal["calls", "inference"]
 
-MATCH = "--msprobe-match"
+MATCH, PROFILE = "--msprobe-match", "--msprobe-inference-profile"
 _CLIP = 0.2  # epsilon of PPO (Schulman et al., 2017)
 # What vLLM, SGLang and their kin call modules that trainers do not fuse.
 _ENGINE = re.compile(
@@ -48,6 +57,13 @@ class InferenceOptions(PartOptions):
         read=number(float, f"a share between 0 and 1, such as {_CLIP}", lambda share: 0 < share < 1),
         default=_CLIP,
     )
+    profile: Path | None = option(
+        PROFILE,
+        "recording of the golden run's step in another precision: what it differs by is explained by rounding "
+        "(default: a limit by dtype, width and depth)",
+        metavar="PATH",
+        read=existing,
+    )
     json: Path | None = shared(JSON, read=output_file, rerun=False)
     config: Path | None = shared(MODEL_CONFIG, read=existing_file)
     names: tuple[Section, ...] = ()
@@ -57,7 +73,12 @@ class InferenceOptions(PartOptions):
         from pytest_msprobe.storage.files import fingerprint
 
         files = [*(section.path for section in self.names), *([self.config] if self.config else [])]
-        return {"match": str(self.match), "clip": f"{self.clip:g}", "names": " ".join(map(fingerprint, files))}
+        return {
+            "match": str(self.match),
+            "clip": f"{self.clip:g}",
+            "names": " ".join(map(fingerprint, files)),
+            "profile": str(self.profile or ""),
+        }
 
     def with_mappings(self, sections: Mapping[str, list[Section | None]]) -> InferenceOptions:
         """Return the options with the names of models in mapping files."""
@@ -72,6 +93,14 @@ def is_engine(path: Path) -> bool:
 def has_tensors(path: Path) -> bool:
     """Return whether the first dump of a file or folder was recorded with tensors, not with statistics alone."""
     return _has(path, _TENSORS)
+
+
+def no_rows(task: str) -> str:
+    """Return that a recording has no rows of tokens, and how to make one that has."""
+    return (
+        f"task {task} keeps no rows, so its tokens cannot be found in the other run; "
+        "record both runs with task tensor at level L0 or mix"
+    )
 
 
 def are_called_alike(target: Sequence[Path], golden: Sequence[Path]) -> bool:

@@ -109,7 +109,9 @@ def read_passes(folder: Path, names: ModelNames, batches: MicroBatches | None = 
                     group.append(own)
             forward_passes += [_forward_pass(step_rank(ranks[0]).step, number, group) for group in shared]
     if not any(forward_pass.modules for forward_pass in forward_passes):
-        raise DumpError(f"{folder}: no calls of modules; record both runs at level L0 or mix with model=")
+        raise DumpError(
+            f"{folder}: no calls of modules; record both runs at level L0 or mix with task tensor and model="
+        )
     if batches is not None and _are_sequences(batches) and all(one.layout is None for one in forward_passes):
         return list(_numbered_through(forward_passes, batches.module))
     return forward_passes

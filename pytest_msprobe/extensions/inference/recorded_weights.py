@@ -1,4 +1,4 @@
-"""The parameters that both runs recorded, whole, under the trainer's names, and how far two runs may be apart."""
+"""The parameters that both runs recorded, whole, under the trainer's names, and how far they are apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from pytest_msprobe.extensions.inference.passes import ForwardPass
 from pytest_msprobe.extensions.inference.token_layout import read_tensor
 from pytest_msprobe.extensions.model_names.fused_parts import Canonical, ModelSizes, UnknownSizesError, part_rows
-from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer, float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -33,9 +33,6 @@ UNIT_ROUNDOFF: Final = {
     "float32": 2.0**-24,
     "float64": 2.0**-53,
 }
-# How many roundings of a whole row an operator may add, and how much its sums in another order: choices that 8 models
-# on a CPU keep by a factor of three and more.
-_ROUNDINGS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,40 +211,3 @@ def _compare(key: str, mine: torch.Tensor, other: torch.Tensor, name: str, limit
     error = 0.0 if distance == 0 else distance / norm if norm else math.inf
     where = f" of expert {key}" if key else ""
     return WeightError(math.inf if math.isnan(error) else error, limit, tuple(other.shape), where)
-
-
-def operator_limit(dtype: str, width: int) -> float:
-    """Return how far the results of one operator may be apart, as a fraction of their norm.
-
-    Eight roundings of its dtype, and as many of sums of ``width`` terms in float32 (float64 for float64), whose errors
-    grow with the square root of their number.
-    """
-    accumulated = UNIT_ROUNDOFF["float64" if dtype == "float64" else "float32"]
-    return _ROUNDINGS * (UNIT_ROUNDOFF[dtype] + accumulated * math.sqrt(width))
-
-
-def depth_limit(dtype: str, width: int, block: int) -> float:
-    """Return how far results may be apart behind so many blocks, each of which adds independent roundings."""
-    return operator_limit(dtype, width) * math.sqrt(1 + block)
-
-
-class RunningPrecision:
-    """The dtype that both runs' results are known to, along the forward pass.
-
-    Results of two dtypes are as precise as the coarser one at the beginning of the model. Where only one run becomes
-    coarser in the middle, precision does not explain that: the other run has not done so.
-    """
-
-    def __init__(self) -> None:
-        self._dtype = ""
-
-    def at(self, target: str, golden: str) -> str:
-        """Return the dtype by which a value of two dtypes is judged, and keep it for those that follow."""
-        if not self._dtype:
-            self._dtype = coarser(target, golden)
-        self._dtype = coarser(self._dtype, finer(target, golden))
-        return self._dtype
-
-    def is_coarser(self, target: str, golden: str) -> bool:
-        """Return whether one run rounds a value more coarsely than the other and than all before."""
-        return bool(self._dtype) and FLOAT_DTYPES.index(coarser(target, golden)) < FLOAT_DTYPES.index(self._dtype)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 _REMEDY = (
-    "steps and ranks are paired by number; name the folders that both runs have, or pass --msprobe-match inference for "
-    "an engine and its trainer, or one step in other micro-batches"
+    "steps and ranks are paired by number; name the folders that both runs have; an engine and its trainer, or a step "
+    "in other micro-batches, need task tensor, level L0 or mix, and --msprobe-match inference"
 )
 _REMEDY_OF_STAGES = "stages are paired by name; name the folders of those that both runs have"
 _REMEDY_OF_MERGED = (

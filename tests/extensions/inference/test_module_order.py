@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks import record
-from pytest_msprobe.extensions.inference.forward_judge import experts_per_token
 from pytest_msprobe.extensions.inference.passes import read_passes
 from pytest_msprobe.extensions.inference.run_values import RunValues, block_numbers
+from pytest_msprobe.extensions.inference.token_errors import experts_per_token
 from pytest_msprobe.extensions.model_names.fused_parts import sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
 

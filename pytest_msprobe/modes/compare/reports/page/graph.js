@@ -14,10 +14,11 @@ for (const row of page.rows) {
 const views = makeTabs(byId("views"), [
   { id: "table-view", title: "Table", open: () => { plot(); table.draw(); } },
   ...(page.tokens ? [{ id: "tokens", title: "Tokens", open: drawTokens }] : []),
+  ...(hasFed ? [{ id: "fed", title: "Fed layers", open: drawFed }] : []),
   ...(page.pairs.length > 1 ? [{ id: "map", title: "Steps and ranks", open: drawMap }] : []),
   ...(page.graphs.length ? [{ id: "graph", title: "Graph", open: openGraph }] : []),
 ]);
-byId("views").hidden = page.pairs.length < 2 && !page.graphs.length && !page.tokens;
+byId("views").hidden = page.pairs.length < 2 && !page.graphs.length && !page.tokens && !hasFed;
 
 function openGraph() {
   graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });

@@ -1,0 +1,162 @@
+"""An engine in bfloat16: what its trainer's other precision explains passes, and a small fault is named."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_msprobe.extensions.inference.inference_pair import InferencePair
+from pytest_msprobe.extensions.inference.rounding_limits import by_profile, gain_of, rounding
+from pytest_msprobe.extensions.model_names.model_names import model_names
+from tests.support.dumps.served_decoders import HEALTHY, Decoder, Fault, make_engine, make_trainer, serve, train
+
+BFLOAT16 = torch.bfloat16
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return the recording of a trainer, which is made once."""
+    made: dict[tuple[Decoder, torch.dtype, bool], Path] = {}
+
+    def run(decoder: Decoder, dtype: torch.dtype, *, float8: bool = False) -> Path:
+        key = decoder, dtype, float8
+        if key not in made:
+            trainer = make_trainer(decoder, dtype, float8=float8)
+            made[key] = train(trainer, tmp_path_factory.mktemp("trained") / "run")
+        return made[key]
+
+    return run
+
+
+def judged(target: Path, golden: Path, profile: Path | None) -> tuple[str, set[str]]:
+    """Return the first culprit of a comparison, and the outcomes of all values."""
+    pair = InferencePair(target, golden, model_names(()), profile=profile)
+    outcomes = {pair.compare(name).outcome for name in pair.values}
+    return pair.first_culprit, outcomes
+
+
+@pytest.mark.parametrize("kind", ["dense", "moe", "mla", "window", "tied"])
+def test_a_healthy_engine_in_bfloat16_is_within_the_profile_of_its_trainer(tmp_path, trained, kind):
+    decoder = Decoder(kind, 2)
+    served = serve(make_engine(decoder, BFLOAT16), tmp_path / "serve")
+    both = [trained(decoder, dtype) for dtype in (torch.float32, BFLOAT16)]
+    assert judged(served, both[0], both[1]) == ("", {"pass"})
+    assert judged(served, both[1], both[0]) == ("", {"pass"})
+
+
+def test_a_quantised_cache_is_within_a_profile_that_rounds_keys_and_values_too(tmp_path, trained):
+    decoder = Decoder("kv8", 2)
+    served = serve(make_engine(decoder, BFLOAT16), tmp_path / "serve")
+    golden, profile = trained(decoder, torch.float32), trained(decoder, BFLOAT16, float8=True)
+    assert judged(served, golden, profile) == ("", {"pass"})
+    assert judged(served, golden, None)[0] == "layers.0.self_attn.o_proj.input"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "first"),
+    [
+        ("dense", Fault(scale=1.03), "layers.0.self_attn.o_proj.input"),
+        ("dense", Fault(epsilon=1e-3), "layers.0.input_layernorm"),
+        ("dense", Fault(stale=0.01, layer=1), "layers.1.input_layernorm"),
+        ("window", Fault(wider=1, layer=1), "layers.1.self_attn.o_proj.input"),
+        ("moe", Fault(bias=0.1, layer=1), "layers.1.mlp"),
+    ],
+)
+def test_a_fault_that_rounding_hides_is_named_with_a_profile(tmp_path, trained, kind, fault, first):
+    decoder = Decoder(kind, 2)
+    served = serve(make_engine(decoder, BFLOAT16, fault), tmp_path / "serve")
+    both = [trained(decoder, dtype) for dtype in (torch.float32, BFLOAT16)]
+    assert judged(served, both[0], both[1])[0] == first
+    assert judged(served, both[1], both[0])[0] == first
+
+
+def test_an_epsilon_shows_in_the_mean_length_of_rows_where_both_runs_round_the_same_weights(tmp_path, trained):
+    decoder = Decoder("dense", 2)
+    served = serve(make_engine(decoder, BFLOAT16, Fault(epsilon=1e-3)), tmp_path / "serve")
+    assert judged(served, trained(decoder, BFLOAT16), None)[0] == "layers.0.input_layernorm"
+
+
+def test_the_run_names_the_profile_and_what_decided(compare, tmp_path, trained):
+    decoder = Decoder("dense", 2)
+    served = serve(make_engine(decoder, BFLOAT16, Fault(scale=1.03)), tmp_path / "serve")
+    result = compare(
+        served, trained(decoder, torch.float32), "--msprobe-inference-profile", str(trained(decoder, BFLOAT16))
+    )
+    result.stdout.fnmatch_lines(
+        [
+            "msprobe: limits by the errors of *",
+            "first module that differs: layers.0.self_attn.o_proj.input (*; the profile has *; limit of the median *",
+        ]
+    )
+
+
+def test_a_run_in_bfloat16_that_passes_by_the_formula_says_what_finds_smaller_faults(compare, tmp_path, trained):
+    decoder = Decoder("dense", 2)
+    golden, profile = trained(decoder, torch.float32), trained(decoder, BFLOAT16)
+    served = serve(make_engine(decoder, BFLOAT16), tmp_path / "serve")
+    line = "*limits by a formula: bfloat16 may hide small faults, which --msprobe-inference-profile finds"
+    compare(served, golden).stdout.fnmatch_lines(["no module differs by more than *", line])
+    result = compare(served, golden, "--msprobe-inference-profile", str(profile))
+    result.stdout.no_fnmatch_line(line)
+
+
+def test_a_profile_that_does_not_fit_is_refused_with_what_to_record(compare, tmp_path, trained):
+    decoder = Decoder("dense", 2)
+    golden, profile = trained(decoder, torch.float32), trained(decoder, BFLOAT16)
+    served = serve(make_engine(decoder, BFLOAT16, HEALTHY), tmp_path / "serve")
+    finer = tmp_path / "finer"
+    shutil.copytree(golden, finer)
+
+    def message(*arguments: str | Path) -> str:
+        return str(compare(served, golden, *map(str, arguments)).stderr)
+
+    option = "--msprobe-inference-profile"
+    assert "record the trainer's step in bfloat16 as the profile" in message(option, finer)
+    assert "does not work with --msprobe-match calls" in message(option, profile, "--msprobe-match", "calls")
+    assert "no module of it is one of the golden run" not in message(option, profile)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.floats(1, 100), st.sampled_from(["bfloat16", "float32"]))
+def test_a_profile_explains_its_own_errors_those_of_sqrt_2_and_in_any_scale_as_much(errors, factor, dtype):
+    numbers = np.array(errors)
+    explained = by_profile(numbers, dtype, 64, 0.0)
+    assert explained.share(float(numbers.max()), float(np.median(numbers))) <= 1
+    assert explained.share(float(numbers.max()), math.sqrt(2) * float(np.median(numbers))) <= 1 + 1e-12
+    scaled = by_profile(factor * numbers, dtype, 64, 0.0)
+    assert scaled.median <= factor * explained.median * (1 + 1e-12)
+    assert scaled.median >= rounding(dtype, 64)
+
+
+def test_rounded_weights_are_no_gain_and_an_epsilon_is():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(400, 256, generator=generator, dtype=torch.float64)
+    weight = 1 + 0.2 * torch.randn(256, generator=generator, dtype=torch.float64)
+
+    def norm(epsilon: float, weight: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.square().mean(1, keepdim=True) + epsilon) * weight
+
+    golden = norm(1e-6, weight)
+    for epsilon, is_wrong in ((1e-6, False), (1e-3, False), (1e-2, True)):
+        rows = norm(epsilon, weight.bfloat16().double()).bfloat16().double()
+        errors = (rows - golden).norm(dim=1) / golden.norm(dim=1)
+        gain = gain_of(
+            (rows.norm(dim=1) / golden.norm(dim=1) - 1).numpy(),
+            dtype="bfloat16", width=256, columns=256, median=float(errors.median()), is_same=False,
+        )  # fmt: skip
+        assert gain is not None
+        assert gain.is_wrong == is_wrong
+        if is_wrong:
+            # 1 / sqrt(1 + epsilon) of rows whose mean square is 1.
+            assert gain.deviation == pytest.approx(-epsilon / 2, rel=0.1)
+
+
+def test_few_tokens_have_no_gain():
+    assert gain_of(np.zeros(15), dtype="bfloat16", width=64, columns=64, median=0.0, is_same=True) is None
