@@ -1,4 +1,4 @@
-"""Trainings of real frameworks on a CPU: recorded without a changed bit, checked without alarm, compared to the fault."""
+"""Trainings of real frameworks on a CPU: recording changes no bit, checks give no alarm, faults are named first."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from socket import create_server
 
 import torch
-from torch import Tensor
 
 from tests.support.frameworks.run import KINDS, Kind, Run
 
