@@ -18,6 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from msprobe_hooks import watch
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.monitor.watch.run_files import loggers
 from tests.support.frameworks.started import PYTHON, VARIABLES
 from tests.support.requirements import require
 
@@ -69,10 +70,15 @@ def test_a_logger_that_fails_is_named_in_the_log_and_does_not_end_the_training(
     assert "not monitored: numbers for a logger: OSError: the disk is full" in caplog.text
 
 
-@pytest.mark.parametrize("log_to", ["wandbb", 3, [None]], ids=str)
+def test_a_rank_other_than_the_first_may_have_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    assert loggers(None, 1) == []
+    assert "rank 1 has no run of a logger: its numbers are not logged" in caplog.text
+
+
+@pytest.mark.parametrize("log_to", ["wandbb", 3, None, [None]], ids=str)
 def test_what_is_no_logger_is_refused_and_leaves_no_hook(log_to: object) -> None:
     optimizer = torch.optim.SGD((model := nn.Linear(3, 2)).parameters(), lr=0.1)
-    with pytest.raises(ConfigError, match="log_to is .*'wandb', 'mlflow', a SummaryWriter"):  # noqa: SIM117
+    with pytest.raises(ConfigError, match=r"log_to is .*'wandb', 'mlflow', a SummaryWriter"):  # noqa: SIM117
         with watch(model, optimizer, log_to=log_to, **OPTIONS):
             pass
     assert not optimizer._optimizer_step_pre_hooks

@@ -25,6 +25,10 @@ Logger: TypeAlias = Callable[[dict[str, float], int], None]
 #: What the names of all numbers begin with, apart from those that the training logs itself.
 PREFIX: Final = "msprobe"
 
+_STARTS = {
+    "wandb": "a logger with an active run: call wandb.init() before watch",
+    "mlflow": "a logger with an active run: call mlflow.start_run() before watch",
+}
 _ALLOWED = "'wandb', 'mlflow', a SummaryWriter, a run of W&B or MLflow, or a list of these"
 # MLflow takes no other characters in a name, and no more numbers at once.
 _NOT_IN_MLFLOW = re.compile(r"[^\w\-. :/]")
@@ -99,28 +103,28 @@ def numbers(rows: Sequence[Row], statistics: Sequence[str], rank: int | None) ->
 def loggers(log_to: Any, rank: int | None) -> list[Logger]:
     """Return what gives the numbers of a step to each logger, by the logger's own API.
 
-    Of a name the active run is taken; where a rank other than 0 has none, its numbers are not logged, with a warning.
-    Raises ConfigError for what is no logger, and for a name that is not installed or has no active run.
+    Of a name the active run is taken. A rank other than 0 may have no run, or None for one: a warning reports that its
+    numbers are not logged. Raises ConfigError for what is no logger, and for a name that is not installed or has no
+    active run.
     """
     wanted = log_to if isinstance(log_to, (list, tuple)) else [log_to]
-    runs = [_active_run(one, rank) if isinstance(one, str) else one for one in wanted]
+    runs = [(_active_run(one) if isinstance(one, str) else one) for one in wanted]
+    for one, run in zip(wanted, runs, strict=True):
+        if run is None and not rank:
+            raise ConfigError("log_to", one, _STARTS.get(str(one), _ALLOWED))
+        if run is None:
+            _log.warning("rank %d has no run of a logger: its numbers are not logged", rank)
     return [_logger(run) for run in runs if run is not None]
 
 
-def _active_run(name: str, rank: int | None) -> Any:
-    starts = {"wandb": "wandb.init()", "mlflow": "mlflow.start_run()"}
-    if name not in starts:
-        raise ConfigError("log_to", name, _ALLOWED, known=tuple(starts))
+def _active_run(name: str) -> Any:
+    if name not in _STARTS:
+        raise ConfigError("log_to", name, _ALLOWED, known=tuple(_STARTS))
     try:
         module = import_module(name)
     except ImportError:
         raise ConfigError("log_to", name, f"a logger that is installed: pip install {name}") from None
-    run = module.run if name == "wandb" else module.active_run()
-    if run is None and not rank:
-        raise ConfigError("log_to", name, f"a logger with an active run: call {starts[name]} before watch")
-    if run is None:
-        _log.warning("rank %d has no active run of %s: its numbers are not logged", rank, name)
-    return run
+    return module.run if name == "wandb" else module.active_run()
 
 
 def _logger(run: Any) -> Logger:
