@@ -10,7 +10,7 @@ from tests.support.frameworks.run import outcome
 from tests.support.frameworks.started import run_thrice
 from tests.support.runs import Checked
 
-# Each with the weight of which the third run changes one element.
+# Each with the weight of which the third run changes one element, or its module.
 TRAININGS = {
     "transformers_trainer": "model.layers.1.mlp.up_proj.weight",
     "lightning_trainer": "net.4.weight",
@@ -22,15 +22,16 @@ TRAININGS = {
     "timm_vit": "blocks.1.mlp.fc1.weight",
     "diffusers_unet": "mid_block.attentions.0.transformer_blocks.0.attn2.to_v.weight",
     "fsdp2_tp": "1.up.weight",
+    **{f"deepspeed_zero:{stage}": "Module.module.3.Linear" for stage in range(4)},
 }
-RANKS = {"fsdp2_tp": 4}
+RANKS = {"fsdp2_tp": 4, **{f"deepspeed_zero:{stage}": 2 for stage in range(4)}}
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@pytest.mark.parametrize(("training", "weight"), TRAININGS.items(), ids=TRAININGS)
+@pytest.mark.parametrize(("training", "named"), TRAININGS.items(), ids=TRAININGS)
 def test_a_training_is_unchanged_by_recording_and_its_planted_fault_is_the_first_culprit(
-    training: str, weight: str, pytester: pytest.Pytester, check: Callable[..., Checked]
+    training: str, named: str, pytester: pytest.Pytester, check: Callable[..., Checked]
 ) -> None:
     ranks = RANKS.get(training, 1)
     run_thrice(training, pytester.path, ranks)
@@ -46,4 +47,4 @@ def test_a_training_is_unchanged_by_recording_and_its_planted_fault_is_the_first
 
     compared = check("--msprobe-compare=faulty", "--msprobe-golden=recorded", "--tb=no", "-q", "-rN")
     first = compared.output.partition("first forward culprit: ")[2].partition("\n    File ")[0]
-    assert weight in first, compared.output
+    assert named in first, compared.output

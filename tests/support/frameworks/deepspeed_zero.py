@@ -1,4 +1,4 @@
-"""DeepSpeed on two gloo ranks, with ZeRO of a stage."""
+"""DeepSpeed on two gloo ranks; the variant is the stage of ZeRO."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from tests.support.frameworks.run import Run
 
 
-def train(run: Run, stage: int) -> list[Tensor]:
+def train(run: Run, variant: str) -> list[Tensor]:
     """Train two steps, in bfloat16 where optimizer states are split; each rank has another batch."""
+    stage = int(variant)
     deepspeed.init_distributed("gloo")
     model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4))
     run.plant(model.get_parameter("3.weight"))

@@ -1,9 +1,0 @@
-"""DeepSpeed with ZeRO of stage 3."""
-
-from __future__ import annotations
-
-from functools import partial
-
-from tests.support.frameworks.deepspeed_zero import train as train_stage
-
-train = partial(train_stage, stage=3)
