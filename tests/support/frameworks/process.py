@@ -1,6 +1,7 @@
 """``python -m tests.support.frameworks.process TRAINING FOLDER RANKS``: runs a framework's training three times.
 
-The training is a module here, and what follows a colon its variant. The module is imported once; each run, or each rank of one, is a process forked from that.
+A training is a module here; what follows a colon is a variant of it. The module is imported once; each run, or each
+rank of one, is a process forked from that.
 """
 
 from __future__ import annotations
