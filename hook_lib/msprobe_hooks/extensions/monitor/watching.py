@@ -55,7 +55,7 @@ def watch(
     from msprobe_hooks.extensions.monitor.watch.torch_watcher import TorchWatcher
 
     logged: list[Logger] = []
-    watcher = TorchWatcher(
+    watcher: Watcher = TorchWatcher(
         model,
         optimizer,
         Path(path),
@@ -101,7 +101,7 @@ def watch_mindspore(
     from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import MindSporeWatcher
 
     logged: list[Logger] = []
-    watcher = MindSporeWatcher(
+    watcher: Watcher = MindSporeWatcher(
         model,
         optimizer,
         Path(path),
