@@ -21,6 +21,7 @@ from pytest_msprobe.reports.check_page.rows import OF_DUMPS, AboutRun
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
 from pytest_msprobe.reports.history import EarlierRuns, read_earlier_runs
+from pytest_msprobe.reports.junit import write_junit
 from pytest_msprobe.reports.markdown import markdown
 from pytest_msprobe.storage.files import atomic_write
 
@@ -162,11 +163,10 @@ def _report_to_github(runs: Sequence[WholeRun]) -> None:
 
 def _write_junit(runs: Sequence[WholeRun], path: Path, family: str) -> None:
     try:
-        from pytest_msprobe.reports.junit import write_junit
+        with written(path) as part:
+            write_junit(runs, part, are_properties_output=family == "jenkins")
     except ImportError:
         raise CommandError("--junit needs junitparser", remedy="pip install 'pytest-msprobe[junit]'") from None
-    with written(path) as part:
-        write_junit(runs, part, are_properties_output=family == "jenkins")
 
 
 def _write_tables(journal: Journal, folder: Path) -> None:

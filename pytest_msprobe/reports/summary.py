@@ -12,7 +12,7 @@ import pytest
 
 from msprobe_hooks.messages import counted
 from pytest_msprobe.reports.failed_apis import FailedApis
-from pytest_msprobe.reports.junit_properties import card_of_properties
+from pytest_msprobe.reports.junit import card_of_properties
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.worst_margins import AT_MOST
 from pytest_msprobe.results.outcomes import UNFINISHED

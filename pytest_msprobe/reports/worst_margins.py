@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from msprobe_hooks.dump.names import parse_api_name
-from pytest_msprobe.reports.junit_properties import card_of_properties
+from pytest_msprobe.reports.junit import card_of_properties
 from pytest_msprobe.reports.report_payload import results_in
 from pytest_msprobe.reports.text import aligned, clipped, one_line
 from pytest_msprobe.results.result import DirectionResult, from_plain

@@ -22,7 +22,7 @@ from pytest_msprobe.containment.protocols import judge_elsewhere_key
 from pytest_msprobe.containment.run_in_process import judge_guarded, judge_in_process
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.reports.github import failure_text, place_in_words
-from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
+from pytest_msprobe.reports.junit import drop_properties, verdict_properties
 from pytest_msprobe.reports.markdown import labelled, labels_key
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown

@@ -26,7 +26,7 @@ from pytest_msprobe.journal import (
     require_same,
 )
 from pytest_msprobe.reports.github import failure_text, place_in_words
-from pytest_msprobe.reports.junit_properties import entry_properties
+from pytest_msprobe.reports.junit import entry_properties
 from pytest_msprobe.reports.markdown import label
 from pytest_msprobe.reports.report_payload import checks_in
 from pytest_msprobe.reports.summary import finished_before_key

@@ -13,7 +13,7 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.run_in_process import internal_failure
 from pytest_msprobe.reports.failure_repr import ShowsFailures
 from pytest_msprobe.reports.github import failure_text, place_in_words
-from pytest_msprobe.reports.junit_properties import replace_properties
+from pytest_msprobe.reports.junit import replace_properties
 from pytest_msprobe.reports.markdown import labelled, labels_key
 from pytest_msprobe.reports.report_payload import strip_results, worker_of
 from pytest_msprobe.reports.summary import start_shown_key

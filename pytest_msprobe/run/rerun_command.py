@@ -9,7 +9,7 @@ import pytest
 
 from msprobe_hooks.dump.recording_paths import home_of
 from pytest_msprobe.devices.registry import on_card
-from pytest_msprobe.reports.next_steps import NextStep
+from pytest_msprobe.reports.pages import NextStep
 from pytest_msprobe.run.mode import modes_of
 from pytest_msprobe.run.options import Options, options_key
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.reports.github import first_of_several
-from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
+from pytest_msprobe.reports.junit import drop_properties, verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run.item import JudgedItem, PrecisionError
 from pytest_msprobe.run.options import options_key

@@ -36,7 +36,7 @@ from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.journal import AppendedLines, read_journal
 from pytest_msprobe.modes.check.baselines.baseline_file import read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.cases.case import read_case
+from pytest_msprobe.modes.check.saved_case import read_case
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.matching.name_translation import read_mapping
 from pytest_msprobe.run.msprobe_config import read_run_ut

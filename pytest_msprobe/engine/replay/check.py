@@ -23,7 +23,7 @@ from pytest_msprobe.engine.replay.judging.directions import judge_backward, judg
 from pytest_msprobe.engine.replay.judging.half_precision import beyond_float32_sums, is_rounded_more, judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall, TrialOf
-from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
+from pytest_msprobe.engine.replay.rerun_differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.strategies import Strategy
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig

@@ -16,7 +16,6 @@ from msprobe_hooks.dump.schema import ForwardRecord, tensors_of
 from pytest_msprobe.devices.accelerator import Accelerator, launching
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import (
     Origin,
@@ -34,6 +33,7 @@ from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs
 from pytest_msprobe.engine.replay.judging.outputs import StandardSelection
+from pytest_msprobe.engine.replay.large_call import LargeCall
 from pytest_msprobe.engine.replay.ops.lookup import is_operation
 from pytest_msprobe.engine.replay.strategies import IsAccepted, StrategyRegistry
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded

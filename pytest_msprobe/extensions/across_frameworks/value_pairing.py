@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import plain_dtype, split_called
+from msprobe_hooks.dump.names import coarser, float_dtype, plain_dtype, split_called
 from msprobe_hooks.dump.values import Group, PlacedValue, Value
 from msprobe_standards.decoding import decode_yaml
 from pytest_msprobe.errors import unknown
-from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 from pytest_msprobe.yaml_with_lines import Part, Section, read_document
 

@@ -309,7 +309,7 @@ def add_compilation_note(judged: Judged) -> DirectionResult:
 def _whose_fault(judged: Judged, device: CompiledDevice) -> str:
     """Return what the same call comes to where nothing is compiled, on the same inputs, and then compiled again."""
     from pytest_msprobe.engine.replay.check import Replay
-    from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
+    from pytest_msprobe.engine.replay.rerun_differences import PASSED_AGAIN
 
     replay = judged.replay
     eager = Replay(replay.call, replace(replay.setup, device=device.eager)).judge(judged.direction)

@@ -21,7 +21,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import STATE, FunctionCheck
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.ops.lookup import HOMES
-from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
+from pytest_msprobe.engine.replay.rerun_differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.tensor_text import MOST_NUMBERS, element_text, nested_text, number_text, tensor_text
@@ -29,9 +29,9 @@ from pytest_msprobe.extensions.explore.explore import Finding, explore, smallest
 from pytest_msprobe.extensions.explore.explored_tally import AIMED, EXPLORED
 from pytest_msprobe.extensions.explore.minimal_failure import only_drifts
 from pytest_msprobe.extensions.explore.options import ExploreOptions
-from pytest_msprobe.modes.check.cases.case import with_saved
-from pytest_msprobe.modes.check.cases.save import SaveFailure
 from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.modes.check.save_case import SaveFailure
+from pytest_msprobe.modes.check.saved_case import with_saved
 from pytest_msprobe.results.result import DirectionResult
 
 _TAKEN = frozenset("torch result print x False None True lambda is in not and or if else del def as".split())

@@ -16,8 +16,8 @@ from pytest_msprobe.run.option_fields import number, option, read_with, setting
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_msprobe.modes.check.cases.save import SaveFailure
     from pytest_msprobe.modes.check.follow_up import FollowUp
+    from pytest_msprobe.modes.check.save_case import SaveFailure
     from pytest_msprobe.reports.summary import Tally
     from pytest_msprobe.run.options import Options
 

@@ -10,8 +10,8 @@ from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, 
 from msprobe_hooks.extensions.free_benchmark.torch_perturbations import deviations, perturb
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
-from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason
-from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
+from pytest_msprobe.engine.replay.determinism import nondeterminism_reason
+from pytest_msprobe.engine.replay.rerun_differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors

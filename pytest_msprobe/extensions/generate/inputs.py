@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.values.tensor_text import SmallestInput, smallest_input_of, tensor_of
 from pytest_msprobe.errors import CaseError, JournalError
 from pytest_msprobe.journal import read_journal
-from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case
+from pytest_msprobe.modes.check.saved_case import TENSORS_NAME, Case, find_cases, read_call_case
 from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.storage.files import fingerprint
 from pytest_msprobe.storage.limits import TensorFileError

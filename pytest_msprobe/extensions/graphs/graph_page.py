@@ -26,8 +26,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, build_graph, pair_nodes
-from pytest_msprobe.reports.next_steps import CHECK, next_steps
-from pytest_msprobe.reports.pages import page_number, write_page
+from pytest_msprobe.reports.pages import CHECK, next_steps, page_number, write_page
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.dump.names import coarser
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.inference.rounding_limits import (
     Explained,
@@ -32,7 +33,6 @@ from pytest_msprobe.extensions.inference.token_errors import (
 )
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
-from pytest_msprobe.modes.compare.measure.float_dtypes import coarser
 from pytest_msprobe.modes.compare.rows import Cause, Outcome
 
 if TYPE_CHECKING:

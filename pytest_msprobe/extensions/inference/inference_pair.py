@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from msprobe_hooks.dump.names import coarser
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue
@@ -37,7 +38,6 @@ from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunVal
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import SIDES, SideName, TokenPairs, token_pairs
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
-from pytest_msprobe.modes.compare.measure.float_dtypes import coarser
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcome, Row
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from msprobe_hooks.dump.names import coarser
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.inference import logit_readings as readings
@@ -27,7 +28,6 @@ from pytest_msprobe.extensions.inference.run_values import LOGITS, RunValues
 from pytest_msprobe.extensions.inference.token_errors import Numbers
 from pytest_msprobe.extensions.inference.token_layout import Integers, UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import SIDES, SideName, TokenPairs
-from pytest_msprobe.modes.compare.measure.float_dtypes import coarser
 
 # Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary: by 3e-5
 # over 151 936 tokens in float32.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from msprobe_hooks.dump.names import coarser, float_dtype
 from pytest_msprobe.extensions.inference.passes import ForwardPass
 from pytest_msprobe.extensions.inference.token_layout import read_tensor
 from pytest_msprobe.extensions.model_names.fused_parts import Canonical, ModelSizes, UnknownSizesError, part_rows
-from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

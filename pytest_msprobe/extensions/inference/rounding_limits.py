@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.dump.names import FLOAT_DTYPES, coarser, finer
 from pytest_msprobe.extensions.inference.recorded_weights import UNIT_ROUNDOFF
-from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge

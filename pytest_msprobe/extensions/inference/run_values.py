@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from msprobe_hooks.dump.names import float_dtype
 from pytest_msprobe.extensions.inference.passes import EMBEDDING, ROTARY, ForwardPass, ModuleCall
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError, by_row, joined, read_tensor
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, UnknownSizesError, part_rows
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value

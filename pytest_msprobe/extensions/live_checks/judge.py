@@ -40,9 +40,9 @@ from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.live_checks.observed_call import Awaiting, Observed, Stack, called_from
 from pytest_msprobe.journal import Entry, JournalWriter, LeftOut
-from pytest_msprobe.modes.check.cases.case import NO_RECORD, SavedCase, saved_folder, with_saved
-from pytest_msprobe.modes.check.cases.save import CaseOrigin, save_case
 from pytest_msprobe.modes.check.reruns import repeated
+from pytest_msprobe.modes.check.save_case import CaseOrigin, save_case
+from pytest_msprobe.modes.check.saved_case import NO_RECORD, SavedCase, saved_folder, with_saved
 from pytest_msprobe.results.outcomes import BaseSkipReason, Skip, SkipReason
 from pytest_msprobe.results.result import DirectionResult, Start
 from pytest_msprobe.storage.limits import SaveOptions

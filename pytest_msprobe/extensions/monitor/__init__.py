@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
+    from pytest_msprobe.journal import Journal
+    from pytest_msprobe.reports.check_page.rows import AboutRun
     from pytest_msprobe.run.mode import ModeRegistry
 
 EXPORTS = {"TrainingMonitor": "monitor_fixture"}
@@ -45,7 +47,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
             f"{__name__}.series_command",
         ),
     )
-    registry.add_to_report(f"{__name__}.monitor_notes")
+    registry.add_to_report(__name__)
 
 
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
@@ -53,3 +55,20 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     from pytest_msprobe.extensions.monitor.options import MONITOR
 
     registry.add(MONITOR)
+
+
+def about_run(journal: Journal) -> AboutRun | None:
+    """Return what the head of a page says of the tests of a monitored run: how to get the page with its curves."""
+    import os
+    import shlex
+    from pathlib import Path
+
+    from pytest_msprobe.reports.check_page.rows import AboutRun
+
+    if journal.header.settings.get("mode") != "monitor":
+        return None
+    folders = {str(Path(file).parent) for file in journal.header.dumps}
+    if not folders:
+        return AboutRun([])
+    command = shlex.join(["pytest", f"--msprobe-monitor={os.path.commonpath(folders)}", "--msprobe-html=curves.html"])
+    return AboutRun([f"These are the tests of a monitored run. The page with its curves: {command}"])

@@ -15,7 +15,7 @@ import pytest
 from msprobe_hooks.errors import ConfigError, MonitorError
 from msprobe_standards.validation import shown
 from pytest_msprobe.reports.github import first_of_several
-from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
+from pytest_msprobe.reports.junit import drop_properties, verdict_properties
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
 from pytest_msprobe.run.rerun_command import rerun_test_command

@@ -44,8 +44,8 @@ from pytest_msprobe.extensions.overflow.nonfinite_origins import (
 )
 from pytest_msprobe.extensions.overflow.options import overflow_key
 from pytest_msprobe.reports.lanes_page import LaneCall, Lanes, write_lanes_page
-from pytest_msprobe.reports.next_steps import CHECK, next_steps
 from pytest_msprobe.reports.page_file import Results
+from pytest_msprobe.reports.pages import CHECK, next_steps
 from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.run.collection import dump_of_id

@@ -22,9 +22,9 @@ from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import CaseError, DeviceError
-from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
 from pytest_msprobe.modes.check.rerun_results import batch_invariance_of, repeats_of
 from pytest_msprobe.modes.check.reruns import repeated, run_on_parts
+from pytest_msprobe.modes.check.saved_case import JSON_NAME, TENSORS_NAME, Case, read_call_case
 from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.limits import TensorFileError

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Judge the cases: 0 where none is wrong, 1 where one is, 2 where one could not be judged."""
     try:
         from pytest_msprobe.extensions.replay.bench import Bench
-        from pytest_msprobe.modes.check.cases.case import find_cases
+        from pytest_msprobe.modes.check.saved_case import find_cases
     except ImportError as error:
         raise CommandError(str(error), remedy="pip install 'pytest-msprobe[cases,torch]'") from None
     folders = find_cases(arguments.case)

@@ -74,7 +74,7 @@ def _distinct(tensors: Iterable[Named]) -> Iterator[Named]:
 
 
 def _of_folder(folder: Path, name: str) -> list[Named]:
-    from pytest_msprobe.modes.check.cases.case import JSON_NAME
+    from pytest_msprobe.modes.check.saved_case import JSON_NAME
 
     if (folder / JSON_NAME).is_file():
         return _chosen(folder, list(_distinct(_of_case(folder))), name)
@@ -105,7 +105,7 @@ def _recorded(place: str, value: Value, folder: Path) -> Named:
 
 
 def _of_case(folder: Path) -> Iterator[Named]:
-    from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, read_case
+    from pytest_msprobe.modes.check.saved_case import TENSORS_NAME, read_case
     from pytest_msprobe.storage.limits import TensorFileError
     from pytest_msprobe.storage.tensors import read_tensor
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from msprobe_hooks.dump.names import float_dtype
 from pytest_msprobe.extensions.transformations.step import Side, Step
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value

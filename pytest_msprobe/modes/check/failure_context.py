@@ -12,7 +12,7 @@ from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
-from pytest_msprobe.engine.replay.reruns.cpu_fallback import has_cpu_fallback, ops_without_kernel
+from pytest_msprobe.engine.replay.cpu_fallback import has_cpu_fallback, ops_without_kernel
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import map_tensors

@@ -11,9 +11,9 @@ from pytest_msprobe.results.result import failed_without_result
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.check.cases.save import SaveFailure
     from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
     from pytest_msprobe.modes.check.options import CheckOptions
+    from pytest_msprobe.modes.check.save_case import SaveFailure
     from pytest_msprobe.results.result import DirectionResult
     from pytest_msprobe.run.options import Options
 
@@ -40,7 +40,7 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         steps.append(BatchInvariant())
     steps += filter(None, (feature.follow_up(options) for feature in check.features))
     if check.save is not None:
-        from pytest_msprobe.modes.check.cases.save import SaveFailure
+        from pytest_msprobe.modes.check.save_case import SaveFailure
 
         save = SaveFailure(check.save, options.policy, options.level)
         steps.append(save)

@@ -13,7 +13,7 @@ import pytest
 from pytest_msprobe.reports.check_page import write_verdicts_page
 from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history import EarlierRuns, ItemHistories, ItemKey, brief, dump_places, read_earlier_runs
-from pytest_msprobe.reports.junit_properties import card_of_properties
+from pytest_msprobe.reports.junit import card_of_properties
 from pytest_msprobe.reports.markdown import labels_key
 from pytest_msprobe.reports.page_file import PageFile
 from pytest_msprobe.reports.report_payload import checks_in, results_in

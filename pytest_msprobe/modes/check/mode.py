@@ -15,7 +15,6 @@ from pytest_msprobe.engine.frameworks import frameworks, missing_piece
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
-from pytest_msprobe.modes.check.cases.case import SavedTally
 from pytest_msprobe.modes.check.dump_checks import dump_checks
 from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.html_report import CheckPage
@@ -23,6 +22,7 @@ from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
 from pytest_msprobe.modes.check.rerun_results import BatchInvarianceTally, RepeatsTally
+from pytest_msprobe.modes.check.saved_case import SavedTally
 from pytest_msprobe.modes.check.tallies import (
     LeftOpenTally,
     LittleJudgedTally,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput, Variation
+from pytest_msprobe.engine.replay.rerun_differences import UnstableOutput, Variation
 from pytest_msprobe.results.result import DirectionResult, OutputResult, decode_extra
 
 _REPEATS, _BATCH_INVARIANCE = "repeats", "batch_invariance"

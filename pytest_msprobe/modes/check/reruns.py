@@ -8,8 +8,7 @@ from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.ops.cuts import Cut
-from pytest_msprobe.engine.replay.reruns.determinism import (
+from pytest_msprobe.engine.replay.determinism import (
     compares_nothing,
     nondeterminism_reason,
     parts_of,
@@ -18,7 +17,8 @@ from pytest_msprobe.engine.replay.reruns.determinism import (
     unstable_outputs,
     variations,
 )
-from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
+from pytest_msprobe.engine.replay.ops.cuts import Cut
+from pytest_msprobe.engine.replay.rerun_differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again

@@ -16,7 +16,7 @@ from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.judging.unread_values import row_notes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, compared_key, encode
-from pytest_msprobe.reports.junit_properties import verdict_properties
+from pytest_msprobe.reports.junit import verdict_properties
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import BaseSkipReason
 from pytest_msprobe.results.result import DirectionResult, OutputResult

@@ -20,8 +20,8 @@ from pytest_msprobe.modes.compare.judging.shape_changes import micro_batches, sh
 from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
-from pytest_msprobe.reports.next_steps import CHECK, next_steps
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.pages import CHECK, next_steps
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.run.rerun_command import display_path, rerun_step

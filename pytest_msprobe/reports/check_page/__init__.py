@@ -16,8 +16,7 @@ from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.check_page.rows import OF_DUMPS, AboutRun, CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history import EarlierRuns, ItemHistories, ItemKey, dump_places
 from pytest_msprobe.reports.markdown import label
-from pytest_msprobe.reports.next_steps import next_steps
-from pytest_msprobe.reports.pages import write_page
+from pytest_msprobe.reports.pages import next_steps, write_page
 from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NOT_FINITE
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_msprobe.reports.next_steps import NextStep
-from pytest_msprobe.reports.pages import page_number, write_page
+from pytest_msprobe.reports.pages import NextStep, page_number, write_page
 from pytest_msprobe.reports.text import clipped
 
 _REASON_LENGTH = 300

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_msprobe.reports.next_steps import NextStep
-from pytest_msprobe.reports.pages import write_page
+from pytest_msprobe.reports.pages import NextStep, write_page
 from pytest_msprobe.reports.text import clipped
 
 _REASON_LENGTH = 300

@@ -12,16 +12,32 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
 from msprobe_hooks.regular_files import open_regular
+from pytest_msprobe.installed_extensions import extensions
 from pytest_msprobe.results.result import as_json
 from pytest_msprobe.storage.files import file_of_part
 
 _HEAD = re.compile(rb'<!doctype html>\n<html lang="en" data-page="([^"]*)">')
+
+
+#: A command with which the reader of a page goes on from one of its records: its title and its words. A page fills in
+#: ``<dump>``, ``<record>``, ``<call>`` (the record of an API's call), ``<saved>`` (the folder of its case) and
+#: ``<rerun>`` (the command that runs it again), and leaves out a command for which it lacks one of them.
+NextStep: TypeAlias = tuple[str, Sequence[str]]
+
+CHECK: NextStep = ("Check this call on a device", ("pytest", "--msprobe-dump=<dump>::<call>"))
+
+_SAVE: NextStep = ("Save it as a case", ("<rerun>", "--msprobe-save-failures=failures"))
+
+
+def next_steps() -> list[NextStep]:
+    """Return the commands on a record: how it is saved, then what extensions have as ``NEXT_STEPS``."""
+    return [_SAVE, *(step for one in extensions().values() for step in getattr(one, "NEXT_STEPS", ()))]
 
 
 class PageLink(NamedTuple):

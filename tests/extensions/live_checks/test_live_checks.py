@@ -17,7 +17,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.extensions.live_checks.judge import may_consume_rng
 from pytest_msprobe.journal import read_journal
-from pytest_msprobe.modes.check.cases.case import find_cases
+from pytest_msprobe.modes.check.saved_case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
 from tests.support.browser.pages import page_data
 from tests.support.dumps.faulty_calls import Changed

@@ -18,8 +18,8 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.determinism import unequal_bits
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
-from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.torch_framework import TorchFramework

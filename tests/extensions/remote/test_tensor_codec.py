@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
+from pytest_msprobe.engine.replay.determinism import unequal_bits
 from pytest_msprobe.extensions.remote.codec import FormError, as_node, digest, from_node, packed, unpacked, without_gaps
 from pytest_msprobe.extensions.remote.messages import (
     AtArgument,

@@ -23,8 +23,8 @@ from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.engine.values.strides import has_gaps
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.extensions.replay.bench import Bench, replay_case
-from pytest_msprobe.modes.check.cases.case import Case, read_case
-from pytest_msprobe.modes.check.cases.save import save_case
+from pytest_msprobe.modes.check.save_case import save_case
+from pytest_msprobe.modes.check.saved_case import Case, read_case
 from pytest_msprobe.storage.limits import SaveOptions
 from pytest_msprobe.storage.tensors import describe, write_tensors
 from tests.corpus.cards import Card, card, to_bits

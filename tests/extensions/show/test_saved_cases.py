@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.modes.check.cases.case import SavedCase
+from pytest_msprobe.modes.check.saved_case import SavedCase
 from tests.support.dumps.dump_files import SOFTMAX
 
 RECORD = "Functional.softmax.0.forward"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_hooks import record
-from pytest_msprobe.engine.replay.reruns.determinism import parts_of
+from pytest_msprobe.engine.replay.determinism import parts_of
 from tests.support.runs import Checked
 
 # What a device adds to each row where it gets more than four of them.

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from msprobe_hooks.dump.names import float_dtype
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.matching.reordering import signature
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.measure.load import load
 from pytest_msprobe.run.marks import of_record
 

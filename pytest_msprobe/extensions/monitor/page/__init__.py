@@ -41,9 +41,8 @@ from pytest_msprobe.extensions.monitor.page.build import (
     widest_gap,
 )
 from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of
-from pytest_msprobe.reports.next_steps import NextStep
 from pytest_msprobe.reports.page_file import PageFile
-from pytest_msprobe.reports.pages import write_page
+from pytest_msprobe.reports.pages import NextStep, write_page
 
 Outcome = Literal["warn", "fail"]
 _Named = tuple[str, int, str, int, str]

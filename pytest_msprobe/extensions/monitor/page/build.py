@@ -25,7 +25,7 @@ from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     twins,
 )
 from pytest_msprobe.extensions.monitor.series_names import item_name
-from pytest_msprobe.reports.next_steps import NextStep
+from pytest_msprobe.reports.pages import NextStep
 
 #: What a byte says: no step that both runs watched; equal; from LEAST, on a logarithmic scale, to GREATEST; NaN or
 #: inf where the other run has none.

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import (
+    coarser,
+    float_dtype,
     is_backward_api,
     is_forward,
     is_module_name,
@@ -31,7 +33,6 @@ from pytest_msprobe.modes.compare.judging.term_scales import (
     forward_scale,
     size_of,
 )
-from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import EXPLAINED_ERROR, SCALED_ERROR, TERMS_ERROR, Row
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.call_context import modules_around
-from msprobe_hooks.dump.names import is_forward, split_called
+from msprobe_hooks.dump.names import float_dtype, is_forward, split_called
 from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
@@ -17,7 +17,6 @@ from pytest_msprobe.modes.compare.judging.cancelled_sums import distance, excuse
 from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
 from pytest_msprobe.modes.compare.judging.term_kinds import STEPS
 from pytest_msprobe.modes.compare.judging.term_scales import PlacedValues, count_of, last_word, number_at, size_of
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import (
     EXPLAINED_ERROR,
     SCALED_ERROR,

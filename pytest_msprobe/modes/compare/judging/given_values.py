@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.names import is_forward, is_module_name, split_module
+from msprobe_hooks.dump.names import float_dtype, is_forward, is_module_name, split_module
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import listed
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import plain_dtype
-from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer, float_dtype
+from msprobe_hooks.dump.names import FLOAT_DTYPES, coarser, finer, float_dtype, plain_dtype
 from pytest_msprobe.modes.compare.rows import FINITE_ERROR, SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
 
 if TYPE_CHECKING:

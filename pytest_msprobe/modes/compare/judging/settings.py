@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_forward, split_called, split_direction
+from msprobe_hooks.dump.names import float_dtype, is_forward, split_called, split_direction
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted, listed
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 if TYPE_CHECKING:

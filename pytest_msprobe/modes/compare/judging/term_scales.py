@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from msprobe_hooks.dump.names import split_called
+from msprobe_hooks.dump.names import float_dtype, split_called
 from pytest_msprobe.modes.compare.judging.term_kinds import TERMS
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value

@@ -9,11 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.call_context import outside_frameworks
+from msprobe_hooks.dump.names import coarser, float_dtype
 from msprobe_hooks.dump.values import Value
-from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row
-from pytest_msprobe.reports.next_steps import NextStep
-from pytest_msprobe.reports.pages import page_number, write_page
+from pytest_msprobe.reports.pages import NextStep, page_number, write_page
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.registry import PageGraphs

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
-from pytest_msprobe.engine.replay.reruns.determinism import row_cut
+from pytest_msprobe.engine.replay.determinism import row_cut
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
 ROWS, FEATURES, INNER = 12, 6, 8

@@ -17,8 +17,8 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, unequal_bits, unstable_outputs
-from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput
+from pytest_msprobe.engine.replay.determinism import nondeterminism_reason, unequal_bits, unstable_outputs
+from pytest_msprobe.engine.replay.rerun_differences import UnstableOutput
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.torch_framework import TorchFramework

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.modes.check.cases.case import read_case
-from pytest_msprobe.modes.check.cases.save import case_name, save_case
+from pytest_msprobe.modes.check.save_case import case_name, save_case
+from pytest_msprobe.modes.check.saved_case import read_case
 from pytest_msprobe.storage.limits import SaveOptions, TensorFileError
 from pytest_msprobe.storage.tensors import describe, read_tensor, write_tensors
 from tests.support.dumps.dump_files import SOFTMAX, forward

@@ -25,7 +25,8 @@ from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.errors import CaseError
-from pytest_msprobe.modes.check.cases.case import (
+from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.modes.check.saved_case import (
     JSON_NAME,
     NO_RECORD,
     TENSORS_NAME,
@@ -34,7 +35,6 @@ from pytest_msprobe.modes.check.cases.case import (
     encode_case,
     with_saved,
 )
-from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.files import TEMPORARY, fingerprint, locked, slug

@@ -19,13 +19,13 @@ from msprobe_standards.metrics import Metrics
 from msprobe_standards.sensitivity import ExcusedBySensitivity
 from pytest_msprobe.devices.math_modes import ReducedPrecision, reduced_precision
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.engine.replay.blockwise.streamed_output import Part, ScaleOf, StreamedOutput
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.mutated_arguments import require_one_place_each
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
 from pytest_msprobe.engine.replay.judging.run_outputs import memory_of
 from pytest_msprobe.engine.replay.ops.cuts import Cut
 from pytest_msprobe.engine.replay.partition import Plan, cuts_of, plan_of_call
+from pytest_msprobe.engine.replay.streamed_output import Part, ScaleOf, StreamedOutput
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial, Tensors, blocks
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import admit_whole, recorded_bytes

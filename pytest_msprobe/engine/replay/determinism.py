@@ -15,7 +15,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.ops.cuts import Cut, block_of
 from pytest_msprobe.engine.replay.partition import cuts_of
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UndefinedProperty
-from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput, Variation
+from pytest_msprobe.engine.replay.rerun_differences import UnstableOutput, Variation
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
