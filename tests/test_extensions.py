@@ -29,7 +29,7 @@ CORE = (
 #: What tests share, and tests of an extension or of the whole tree.
 OTHERS = (
     "tests/benchmarks", "tests/corpus", "tests/data", "tests/docs", "tests/examples", "tests/extensions",
-    "tests/mindspore", "tests/npu", "tests/robustness", "tests/support",
+    "tests/frameworks", "tests/mindspore", "tests/npu", "tests/robustness", "tests/support",
 )  # fmt: skip
 
 #: Takes extensions out of a copy, and returns the copy.

@@ -40,7 +40,10 @@ def test_a_decision_has_context_decision_and_cost(page: Path) -> None:
     assert headings == ["Context", "Decision", "Cost"]
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.name)
+# The page of frameworks names their modules.
+@pytest.mark.parametrize(
+    "page", [page for page in WRITTEN if page.name != "integrations.md"], ids=lambda path: path.name
+)
 def test_modules_named_with_their_folder_exist(page: Path) -> None:
     named = sorted(set(re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text())))
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in MODULES)] == []

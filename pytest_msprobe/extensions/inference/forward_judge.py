@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.inference.rounding_limits import (
     Explained,
     Gain,
+    ProfiledValue,
     RunningPrecision,
     by_formula,
     by_profile,
@@ -34,9 +34,6 @@ from pytest_msprobe.extensions.inference.token_errors import (
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
 from pytest_msprobe.modes.compare.rows import Cause, Outcome
-
-if TYPE_CHECKING:
-    from pytest_msprobe.extensions.inference.rounding_limits import Profile, ProfiledValue
 
 # Angles of rotary embeddings are products of a position and a rounded frequency.
 _ANGLE_ROUNDOFF = 2.0**-23
@@ -299,3 +296,34 @@ class ForwardJudge:
         )
         if judged.outcome == "fail" and self.first is None:
             self.first = judged
+
+
+class Profile:
+    """The trainer's step in another precision, compared with the golden run.
+
+    ``judge`` compares them, ``pairs`` are their tokens, ``names`` their values.
+    """
+
+    def __init__(self, judge: ForwardJudge, pairs: TokenPairs, names: list[str]) -> None:
+        self._judge = judge
+        self._pairs = pairs
+        self._orders = {name: order for order, name in enumerate(names)}
+
+    def of(self, name: str, golden: NDArray[np.int64]) -> ProfiledValue | None:
+        """Return what the profile has of a value for tokens at golden places (pass, row); None where it has nothing."""
+        if name not in self._orders:
+            return None
+        judged = self._judge.judge(self._orders[name])
+        measured = judged.measured
+        if measured is None:
+            return None
+        own = self._pairs.golden[judged.counted]
+        place = {(number, row): at for at, (number, row) in enumerate(own.tolist())}
+        places = np.array([place.get((number, row), -1) for number, row in golden.tolist()], dtype=np.int64)
+        has = places >= 0
+        if not has.any():
+            return None
+        is_counted = np.isin(measured.pairs, judged.counted)
+        return ProfiledValue(
+            judged.dtypes[0], has, measured.errors[is_counted][places[has]], measured.gains[is_counted][places[has]]
+        )

@@ -14,7 +14,7 @@ import numpy as np
 from msprobe_hooks.dump.names import coarser
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue
+from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue, Profile
 from pytest_msprobe.extensions.inference.log_probabilities import (
     LogProbabilities,
     advice,
@@ -33,7 +33,6 @@ from pytest_msprobe.extensions.inference.recorded_weights import (
     WeightError,
     compare_weights,
 )
-from pytest_msprobe.extensions.inference.rounding_limits import Profile
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import SIDES, SideName, TokenPairs, token_pairs

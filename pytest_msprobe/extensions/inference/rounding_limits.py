@@ -17,9 +17,7 @@ from msprobe_hooks.dump.names import FLOAT_DTYPES, coarser, finer
 from pytest_msprobe.extensions.inference.recorded_weights import UNIT_ROUNDOFF
 
 if TYPE_CHECKING:
-    from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge
     from pytest_msprobe.extensions.inference.token_errors import Numbers
-    from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
 
 # How many roundings of a whole row an operator may add, and how much its sums in another order: choices that 8 models
 # on a CPU keep by a factor of three and more.
@@ -153,37 +151,6 @@ class RunningPrecision:
     def is_coarser(self, target: str, golden: str) -> bool:
         """Return whether one run rounds a value more coarsely than the other and than all before."""
         return bool(self._dtype) and FLOAT_DTYPES.index(coarser(target, golden)) < FLOAT_DTYPES.index(self._dtype)
-
-
-class Profile:
-    """The trainer's step in another precision, compared with the golden run.
-
-    ``judge`` compares them, ``pairs`` are their tokens, ``names`` their values.
-    """
-
-    def __init__(self, judge: ForwardJudge, pairs: TokenPairs, names: list[str]) -> None:
-        self._judge = judge
-        self._pairs = pairs
-        self._orders = {name: order for order, name in enumerate(names)}
-
-    def of(self, name: str, golden: NDArray[np.int64]) -> ProfiledValue | None:
-        """Return what the profile has of a value for tokens at golden places (pass, row); None where it has nothing."""
-        if name not in self._orders:
-            return None
-        judged = self._judge.judge(self._orders[name])
-        measured = judged.measured
-        if measured is None:
-            return None
-        own = self._pairs.golden[judged.counted]
-        place = {(number, row): at for at, (number, row) in enumerate(own.tolist())}
-        places = np.array([place.get((number, row), -1) for number, row in golden.tolist()], dtype=np.int64)
-        has = places >= 0
-        if not has.any():
-            return None
-        is_counted = np.isin(measured.pairs, judged.counted)
-        return ProfiledValue(
-            judged.dtypes[0], has, measured.errors[is_counted][places[has]], measured.gains[is_counted][places[has]]
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,16 +54,16 @@ def watch(
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.extensions.monitor.watch.torch_watcher import TorchWatcher
 
-    logged: list[Logger] = []
+    outlets: list[Logger] = []
     watcher: Watcher = TorchWatcher(
         model,
         optimizer,
         Path(path),
         micro_batches=micro_batches,
         first_step=first_step,
-        after_step=lambda: _log_step(watcher, logged),
+        after_step=lambda: _log_step(watcher, outlets),
     )
-    with _following(watcher, checked, log_to, logged):
+    with _following(watcher, checked, log_to, outlets):
         yield watcher
 
 
@@ -100,23 +100,23 @@ def watch_mindspore(
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import MindSporeWatcher
 
-    logged: list[Logger] = []
+    outlets: list[Logger] = []
     watcher: Watcher = MindSporeWatcher(
         model,
         optimizer,
         Path(path),
         micro_batches=micro_batches,
         first_step=first_step,
-        after_step=lambda: _log_step(watcher, logged),
+        after_step=lambda: _log_step(watcher, outlets),
     )
-    with _following(watcher, checked, log_to, logged):
+    with _following(watcher, checked, log_to, outlets):
         yield watcher
 
 
 @contextmanager
-def _following(watcher: Watcher, checked: Plan, log_to: Any, logged: list[Logger]) -> Iterator[None]:
+def _following(watcher: Watcher, checked: Plan, log_to: Any, outlets: list[Logger]) -> Iterator[None]:
     try:
-        logged += loggers(log_to, watcher.rank)
+        outlets += loggers(log_to, watcher.rank)
         watcher.follow(checked)
         yield
     finally:
@@ -124,12 +124,12 @@ def _following(watcher: Watcher, checked: Plan, log_to: Any, logged: list[Logger
         watcher.collection.errors.log_counts()
 
 
-def _log_step(watcher: Watcher, logged: Sequence[Logger]) -> None:
-    """Give the rows of the step that has ended to the loggers, where it was collected."""
+def _log_step(watcher: Watcher, outlets: Sequence[Logger]) -> None:
+    """Pass the rows of the step that has ended to the loggers, where it was collected."""
     step = watcher.step - 1
     rows = [row for row in watcher.rows if row.step == step]
-    if rows and logged:
+    if rows and outlets:
         values = numbers(rows, watcher.plan.statistics, watcher.rank)
-        for log in logged:
+        for log in outlets:
             with watcher.collection.errors.kept_from("numbers for a logger"):
                 log(values, step)

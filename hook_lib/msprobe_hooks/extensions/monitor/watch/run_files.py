@@ -1,4 +1,4 @@
-"""Where the numbers of a monitored run go: into the files of its plan, and to the loggers of the training."""
+"""Destinations of the numbers of a monitored run: the files of its plan, and the loggers of the training."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def loggers(log_to: Any, rank: int | None) -> list[Logger]:
     numbers are not logged. Raises ConfigError for what is no logger, and for a name that is not installed or has no
     active run.
     """
-    wanted = log_to if isinstance(log_to, (list, tuple)) else [log_to]
-    runs = [(_active_run(one) if isinstance(one, str) else one) for one in wanted]
-    for one, run in zip(wanted, runs, strict=True):
+    choices = log_to if isinstance(log_to, (list, tuple)) else [log_to]
+    runs = [(_active_run(one) if isinstance(one, str) else one) for one in choices]
+    for one, run in zip(choices, runs, strict=True):
         if run is None and not rank:
             raise ConfigError("log_to", one, _STARTS.get(str(one), _ALLOWED))
         if run is None:
@@ -160,8 +160,8 @@ def _of_mlflow(run_id: str) -> Logger:
     log_metrics = import_module("mlflow").log_metrics
 
     def log(values: dict[str, float], step: int) -> None:
-        waiting = iter((_NOT_IN_MLFLOW.sub("_", name), value) for name, value in values.items())
-        while batch := dict(islice(waiting, _MOST_IN_MLFLOW)):
+        entries = iter((_NOT_IN_MLFLOW.sub("_", name), value) for name, value in values.items())
+        while batch := dict(islice(entries, _MOST_IN_MLFLOW)):
             log_metrics(batch, step=step, run_id=run_id)
 
     return log
