@@ -31,7 +31,7 @@ from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.gradients import TorchEngine, is_recomputed, is_stop
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
+from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, is_symbolic, local_part, measure
 from msprobe_hooks.torch.tensor_files import ContainerFiles, TorchTensorFiles
 from msprobe_hooks.torch.tensor_memory import UndefinedMemory, as_bytes, is_expanded, strides
 from msprobe_hooks.torch.write_batches import Buffers
@@ -314,6 +314,8 @@ class TorchRecorder(Recorder):
         if not isinstance(files, TorchTensorFiles):
             return name
         part = local_part(tensor)
+        if type(part) not in _PLAIN and is_symbolic(part):
+            return UNSET
         if part.numel() * part.element_size() >= _LARGE and not is_expanded(part) and _only_views(name):
             self.summary.left_out[_OF_A_VIEW] += 1
             return UNSET

@@ -79,7 +79,7 @@ def is_readable(tensor: Tensor) -> bool:
         or tensor.layout is not _STRIDED
         or tensor.is_quantized
         or tensor.is_nested
-        or (type(tensor) not in _PLAIN and _is_symbolic(tensor))
+        or (type(tensor) not in _PLAIN and is_symbolic(tensor))
         or _is_functorch_wrapped(tensor)
     )
 
@@ -93,7 +93,8 @@ def local_part(tensor: Tensor) -> Tensor:
     return part
 
 
-def _is_symbolic(tensor: Tensor) -> bool:
+def is_symbolic(tensor: Tensor) -> bool:
+    """Return whether a tensor has a shape and no values, as tracers make them."""
     return any(base.__name__ in ("FakeTensor", "FunctionalTensor") for base in type(tensor).__mro__)
 
 

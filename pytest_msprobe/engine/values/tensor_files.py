@@ -26,7 +26,7 @@ _WORTH_MAPPING = 2**21
 def load_tensor(
     element: TensorElement, folder: Path, *, mapped: bool = False, keeps_shape: bool = True
 ) -> torch.Tensor:
-    """Load the recorded values of a tensor as a CPU tensor.
+    """Load the recorded values of a tensor as a CPU tensor, of a distributed one the part that the rank held.
 
     ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, of a container this tensor's bytes
     alone; all of them only below ``folder``. With ``mapped`` the values of a large file stay in it, which must not
@@ -47,7 +47,7 @@ def load_tensor(
         tensor = tensor.to(dtype)
     if not keeps_shape and tensor.numel() == math.prod(element.shape):
         tensor = tensor.reshape(element.shape)
-    if tuple(tensor.shape) != element.shape or tensor.dtype != dtype:
+    if not (tuple(tensor.shape) == element.shape or element.type.endswith("DTensor")) or tensor.dtype != dtype:
         raise DumpError(
             f"{folder / name}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was "
             "recorded; the file belongs to another dump"

@@ -114,6 +114,17 @@ def test_fake_tensors_are_recorded_without_numbers(tmp_path, records):
     assert (entry["type"], entry["Max"]) == ("torch._subclasses.fake_tensor.FakeTensor", None)
 
 
+def test_fake_tensors_have_no_files(tmp_path, records):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.ones(2, 3)
+    with record(tmp_path / "d", task="tensor") as session:
+        fake.stride()
+    assert session.recorder.summary.errors == {}
+    assert "data_name" not in records(tmp_path / "d")["Tensor.stride.0.forward"]["input_args"][0]
+
+
 def test_calls_under_vmap_are_recorded_without_numbers(tmp_path):
     with record(tmp_path / "d") as session:
         torch.vmap(torch.tanh)(X)

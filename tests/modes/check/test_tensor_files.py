@@ -53,6 +53,18 @@ def test_npy_files_are_read(pytester: pytest.Pytester, folder: Path, check: Any,
     assert np.array_equal(seen_inputs().numpy(), values)
 
 
+def test_a_distributed_tensor_is_drawn_as_its_file_holds_what_one_rank_had(
+    pytester: pytest.Pytester, write_dump: Write, element: Any, forward: Any, check: Any, seen_inputs: Any
+) -> None:
+    distributed = element(4, 3, data_name=FILE, type="torch.distributed.tensor.DTensor")
+    write_dump({NAME: forward(distributed, {"type": "float", "value": 2.0}, output=[element(4, 3)])}, task="tensor")
+    torch.save(torch.full((2, 3), 1000.0), pytester.mkdir("dump_tensor_data") / FILE)
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty")
+    assert checked.outcomes == {NAME: "passed"}
+    assert seen_inputs().shape == (4, 3)
+    assert seen_inputs().abs().max() <= 1.0
+
+
 @pytest.mark.parametrize("twin", [False, True], ids=["option", "ini"])
 def test_real_data_never_draws_random_values(
     pytester: pytest.Pytester, folder: Path, check: Any, seen_inputs: Any, twin: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,6 +55,23 @@ def test_a_tensor_of_another_shape_than_recorded_fails_its_call(compare: Compare
     result = compare(*dumps_below(tensors), "-k", "tanh and forward")
     result.assert_outcomes(failed=1, deselected=158)
     result.stdout.fnmatch_lines(["*belongs to another dump*"])
+
+
+def test_of_distributed_tensors_the_parts_of_a_rank_are_compared(
+    compare: Compare, tmp_path: Path, element: Any, forward: Any, write_dump: Callable[..., Path]
+) -> None:
+    name = "Torch.tanh.0.forward"
+    file = f"{name}.output.0.pt"
+    distributed = element(4, 3, data_name=file, type="torch.distributed.tensor.DTensor")
+    body = forward(element(4, 3), output=[distributed])
+    dumps = [write_dump({name: body}, tmp_path / side, task="tensor") for side in ("target", "golden")]
+    for number, dump in enumerate(dumps):
+        (dump.parent / "dump_tensor_data").mkdir()
+        torch.save(torch.full((2, 3), 1.0 + number / 100), dump.parent / "dump_tensor_data" / file)
+    compare(dumps[0], dumps[0]).assert_outcomes(passed=1)
+    different = compare(*dumps)
+    different.assert_outcomes(failed=1)
+    different.stdout.fnmatch_lines(["*output.0*exceeds limit*"])
 
 
 def test_a_missing_tensor_folder_is_one_error(compare: Compare, tensors: Path) -> None:

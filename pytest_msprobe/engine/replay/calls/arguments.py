@@ -203,11 +203,11 @@ def tensor_source(
 ) -> TensorSource:
     """Return the function that makes the tensor for an element at a path of this call.
 
-    Large ones that can be drawn in parts are given to ``postpone`` and not drawn.
+    A distributed one is drawn: its file has a part. Large ones that can be drawn in parts are given to ``postpone``.
     """
 
     def make(element: TensorElement, path: str) -> torch.Tensor:
-        if real_data and element.data_name:
+        if real_data and element.data_name and not element.type.endswith("DTensor"):
             return load_tensor(element, call.tensor_folder)
         element, own_seed = narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path)
         is_dense = element.layout is None and element.nnz is None
