@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-frameworks/bin/python"
 _PATH = os.pathsep.join(map(str, (ROOT / "standards", ROOT / "hook_lib", ROOT)))
 #: Nothing is downloaded, and nothing but a CPU is used.
-_VARIABLES = {
+VARIABLES = {
     "PYTHONPATH": _PATH,
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
@@ -32,7 +32,7 @@ def run_thrice(training: str, folder: Path, ranks: int = 1) -> None:
     ended = subprocess.run(
         command,
         cwd=ROOT,
-        env=os.environ | _VARIABLES | {"HF_HOME": str(folder / "hub")},
+        env=os.environ | VARIABLES | {"HF_HOME": str(folder / "hub")},
         capture_output=True,
         text=True,
         check=False,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.extensions.monitor.watch.config import Plan, plan
+from msprobe_hooks.extensions.monitor.watch.run_files import Logger, loggers, numbers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,6 +25,7 @@ def watch(
     what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
     micro_batches: int = 1,
     first_step: int = 0,
+    log_to: Any = (),
     **options: Any,
 ) -> Iterator[Watcher]:
     """Watch the training that runs inside, and write its series into a new folder below ``path``.
@@ -38,6 +40,8 @@ def watch(
         what: What is monitored; docs/monitor.md lists the names.
         micro_batches: How often gradients are accumulated in a step.
         first_step: The number of the first step.
+        log_to: Loggers of the training that get the numbers too: ``"wandb"`` or ``"mlflow"`` for the active run, a
+            run of one of these, a ``SummaryWriter`` of TensorBoard, or a list of them.
         **options: ``targets``, ``ranks``, ``statistics``, ``every``, ``format`` and others, listed in docs/monitor.md.
 
     Raises:
@@ -47,8 +51,16 @@ def watch(
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.extensions.monitor.watch.torch_watcher import TorchWatcher
 
-    watcher = TorchWatcher(model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
-    with _following(watcher, checked):
+    logged: list[Logger] = []
+    watcher: Watcher = TorchWatcher(
+        model,
+        optimizer,
+        Path(path),
+        micro_batches=micro_batches,
+        first_step=first_step,
+        after_step=lambda: _log_step(watcher, logged),
+    )
+    with _following(watcher, checked, log_to, logged):
         yield watcher
 
 
@@ -61,6 +73,7 @@ def watch_mindspore(
     what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
     micro_batches: int = 1,
     first_step: int = 0,
+    log_to: Any = (),
     **options: Any,
 ) -> Iterator[Watcher]:
     """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
@@ -74,6 +87,7 @@ def watch_mindspore(
         what: What is monitored; docs/monitor.md lists the names.
         micro_batches: How often gradients are accumulated in a step.
         first_step: The number of the first step.
+        log_to: As in ``watch``.
         **options: As in ``watch``.
 
     Raises:
@@ -83,16 +97,36 @@ def watch_mindspore(
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import MindSporeWatcher
 
-    watcher = MindSporeWatcher(model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
-    with _following(watcher, checked):
+    logged: list[Logger] = []
+    watcher: Watcher = MindSporeWatcher(
+        model,
+        optimizer,
+        Path(path),
+        micro_batches=micro_batches,
+        first_step=first_step,
+        after_step=lambda: _log_step(watcher, logged),
+    )
+    with _following(watcher, checked, log_to, logged):
         yield watcher
 
 
 @contextmanager
-def _following(watcher: Watcher, checked: Plan) -> Iterator[None]:
+def _following(watcher: Watcher, checked: Plan, log_to: Any, logged: list[Logger]) -> Iterator[None]:
     try:
+        logged += loggers(log_to, watcher.rank)
         watcher.follow(checked)
         yield
     finally:
         watcher.close()
         watcher.collection.errors.log_counts()
+
+
+def _log_step(watcher: Watcher, logged: Sequence[Logger]) -> None:
+    """Write the rows of the step that has ended to the loggers, where it was collected."""
+    step = watcher.step - 1
+    rows = [row for row in watcher.rows if row.step == step]
+    if rows and logged:
+        values = numbers(rows, watcher.plan.statistics, watcher.rank)
+        for log in logged:
+            with watcher.collection.errors.kept_from("numbers for a logger"):
+                log(values, step)

@@ -1,15 +1,38 @@
-"""The files that a monitored run writes, as its plan says."""
+"""Files and loggers that get the numbers of a monitored run: those of its plan, and those of the training."""
 
 from __future__ import annotations
 
+import logging
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
+from typing import Any, Final, TypeAlias
 
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step_time
-from msprobe_hooks.extensions.monitor.series.paths import earlier_folder, run_folder, window
+from msprobe_hooks.extensions.monitor.series.paths import earlier_folder, run_folder, tag, window
 from msprobe_hooks.extensions.monitor.series.writer import Row, SeriesWriter, open_writer
 from msprobe_hooks.extensions.monitor.watch.config import Plan
+
+_log = logging.getLogger("msprobe_hooks")
+
+#: Takes the numbers of a step by their names.
+Logger: TypeAlias = Callable[[dict[str, float], int], None]
+
+#: What the names of all numbers begin with, apart from those that the training logs itself.
+PREFIX: Final = "msprobe"
+
+_STARTS = {
+    "wandb": "a logger with an active run: call wandb.init() before watch",
+    "mlflow": "a logger with an active run: call mlflow.start_run() before watch",
+}
+_ALLOWED = "'wandb', 'mlflow', a SummaryWriter, a run of W&B or MLflow, or a list of these"
+# MLflow takes no other characters in a name, and no more numbers at once.
+_NOT_IN_MLFLOW = re.compile(r"[^\w\-. :/]")
+_MOST_IN_MLFLOW = 1000
 
 
 class RunFiles:
@@ -63,3 +86,82 @@ class RunFiles:
 
 def _options(plan: Plan) -> tuple[object, ...]:
     return plan.format, plan.statistics, plan.ndigits, plan.steps_per_file, plan.appends_to
+
+
+def numbers(rows: Sequence[Row], statistics: Sequence[str], rank: int | None) -> dict[str, float]:
+    """Return the statistics of rows, named ``msprobe/<vpp stage>:<name>[:<micro step>]/rank<rank>/<task>_<statistic>``.
+
+    The rank of the only process is 0.
+    """
+    return {
+        f"{PREFIX}/{tag(row.vpp_stage, row.name, row.micro_step, rank or 0, row.task)}_{statistic}": value
+        for row in rows
+        for statistic, value in zip(statistics, row.values, strict=True)
+    }
+
+
+def loggers(log_to: Any, rank: int | None) -> list[Logger]:
+    """Return what gives the numbers of a step to each logger, by the logger's own API.
+
+    Of a name the active run is taken. A rank other than 0 may have no run, or None for one: a warning reports that its
+    numbers are not logged. Raises ConfigError for what is no logger, and for a name that is not installed or has no
+    active run.
+    """
+    destinations = log_to if isinstance(log_to, (list, tuple)) else [log_to]
+    runs = [(_active_run(one) if isinstance(one, str) else one) for one in destinations]
+    for one, run in zip(destinations, runs, strict=True):
+        if run is None and not rank:
+            raise ConfigError("log_to", one, _STARTS.get(str(one), _ALLOWED))
+        if run is None:
+            _log.warning("rank %d has no run of a logger: its numbers are not logged", rank)
+    return [_logger(run) for run in runs if run is not None]
+
+
+def _active_run(name: str) -> Any:
+    if name not in _STARTS:
+        raise ConfigError("log_to", name, _ALLOWED, known=tuple(_STARTS))
+    try:
+        module = import_module(name)
+    except ImportError:
+        raise ConfigError("log_to", name, f"a logger that is installed: pip install {name}") from None
+    return module.run if name == "wandb" else module.active_run()
+
+
+def _logger(run: Any) -> Logger:
+    if hasattr(run, "add_scalar"):
+        return _of_tensorboard(run)
+    if hasattr(run, "define_metric"):
+        return _of_wandb(run)
+    if hasattr(getattr(run, "info", None), "run_id"):
+        return _of_mlflow(run.info.run_id)
+    raise ConfigError("log_to", type(run).__name__, _ALLOWED)
+
+
+def _of_tensorboard(writer: Any) -> Logger:
+    def log(values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+
+    return log
+
+
+def _of_wandb(run: Any) -> Logger:
+    # Its own steps count calls of log, the training's too.
+    step_name = f"{PREFIX}/step"
+    run.define_metric(f"{PREFIX}/*", step_metric=step_name)
+
+    def log(values: dict[str, float], step: int) -> None:
+        run.log({**values, step_name: step})
+
+    return log
+
+
+def _of_mlflow(run_id: str) -> Logger:
+    log_metrics = import_module("mlflow").log_metrics
+
+    def log(values: dict[str, float], step: int) -> None:
+        waiting = iter((_NOT_IN_MLFLOW.sub("_", name), value) for name, value in values.items())
+        while batch := dict(islice(waiting, _MOST_IN_MLFLOW)):
+            log_metrics(batch, step=step, run_id=run_id)
+
+    return log
