@@ -7,6 +7,8 @@ MINDSPORE_VENV := .venv-mindspore
 MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
 VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
+FRAMEWORKS_VENV := .venv-frameworks
+FRAMEWORKS_BIN := $(FRAMEWORKS_VENV)/bin
 NEIGHBOURS := .neighbours
 NPU := .venv-npu
 NEWEST_PYTHON := .python-newest
@@ -76,9 +78,9 @@ test-sample: compiled $(VENV)/installed
 	$(MAKE) test-lowest LOWEST="$(call sample,lowest)"
 
 # What a change seldom breaks alone: slow tests that are like those of `make test-slow`, each variant and each neighbour,
-# and fast ones again on another processor, by pytest's own path and with the lowest versions: about an hour. The core's
-# tests without each extension take minutes for each, and some hours in all.
-nightly: compiled $(EVERYTHING)
+# trainings of real frameworks, and fast tests again on another processor, by pytest's own path and with the lowest
+# versions: more than an hour. The core's tests without each extension take minutes for each, and some hours in all.
+nightly: compiled $(EVERYTHING) $(FRAMEWORKS_VENV)/installed
 	$(BIN)/pytest -n 2 -m nightly
 	$(MAKE) test-plain-cpu test-fast-path-off test-lowest
 
@@ -197,6 +199,14 @@ $(VIEWER_VENV)/installed: pyproject.toml constraints-viewer.txt
 	$(VIEWER_BIN)/pip install --quiet --constraint constraints-viewer.txt --group viewer
 	@touch $@
 
+# Training frameworks of which tests start a training each; 2 GB.
+$(FRAMEWORKS_VENV)/installed: pyproject.toml constraints.txt constraints-frameworks.txt
+	$(PYTHON) -m venv $(FRAMEWORKS_VENV)
+	$(FRAMEWORKS_BIN)/pip install --quiet --constraint constraints-frameworks.txt --upgrade pip
+	$(FRAMEWORKS_BIN)/pip install --quiet --constraint constraints-frameworks.txt --build-constraint constraints.txt \
+	    --group frameworks --editable '.[torch]'
+	@touch $@
+
 # Plugins next to which ours is tested, each of which would change every other run of pytest.
 $(NEIGHBOURS)/installed: neighbours.txt $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NEIGHBOURS) --requirement neighbours.txt
@@ -214,4 +224,4 @@ $(ARM)/installed: tests/support/environments/arm_environment.py $(VENV)/installe
 	@touch $@
 
 clean:
-	rm -rf .venv-arm-* $(NEWEST_PYTHON) $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv-arm-* $(NEWEST_PYTHON) $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(FRAMEWORKS_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

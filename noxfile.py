@@ -90,6 +90,7 @@ ENVIRONMENTS = {
     "constraints.txt": ["--group=dev", "--group=site", "--editable=.[torch,all]", *PROJECT["build-system"]["requires"]],
     "constraints-mindspore.txt": ["--group=mindspore-tests", "--editable=.[torch,xdist,mindspore]"],
     "constraints-viewer.txt": ["--group=viewer"],
+    "constraints-frameworks.txt": ["--group=frameworks", "--editable=.[torch]"],
     "constraints-lowest.txt": ["torch", *TOOLS, *lowest_versions()],
 }
 

@@ -25,6 +25,15 @@ ENVIRONMENTS = [
     ),
     # `make test-slow` installs the viewer.
     pytest.param(".venv-viewer", "constraints-viewer.txt", [], ["viewer"], id="viewer", marks=pytest.mark.slow),
+    # `make nightly` installs the frameworks.
+    pytest.param(
+        ".venv-frameworks",
+        "constraints-frameworks.txt",
+        ["torch"],
+        ["frameworks"],
+        id="frameworks",
+        marks=[pytest.mark.slow, pytest.mark.nightly],
+    ),
 ]
 
 

@@ -17,16 +17,16 @@ def train(run: Run) -> list[Tensor]:
         in_channels=3,
         out_channels=3,
         layers_per_block=1,
-        block_out_channels=(16, 32),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        block_out_channels=(16,),
+        down_block_types=("CrossAttnDownBlock2D",),
+        up_block_types=("CrossAttnUpBlock2D",),
         cross_attention_dim=16,
         norm_num_groups=8,
         attention_head_dim=8,
     )
     run.plant(model.get_parameter("mid_block.attentions.0.transformer_blocks.0.attn2.to_v.weight"))
     scheduler = DDPMScheduler(100)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for _ in range(2):
         images, noise, text = torch.randn(2, 3, 8, 8), torch.randn(2, 3, 8, 8), torch.randn(2, 5, 16)
         times = torch.randint(0, 100, (2,))

@@ -1,6 +1,7 @@
 """``python -m tests.support.frameworks.process TRAINING FOLDER RANKS``: runs a framework's training three times.
 
-Its module is imported once; each run, or each rank of one, is a process forked from that.
+A training is a module here; what follows a colon is a variant of it. The module is imported once; each run, or each
+rank of one, is a process forked from that.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from socket import create_server
@@ -15,34 +17,34 @@ from socket import create_server
 import torch
 from torch import Tensor
 
-from tests.support.frameworks.run import KINDS, Kind, Run
+from tests.support.frameworks.run import KINDS, Run
 
 
 def main(training: str, folder: Path, ranks: int) -> int:
     """Run a training in each way and return how many processes failed."""
     torch.set_num_threads(1)
     _let_torchvision_load()
-    module = import_module(f"tests.support.frameworks.{training}")
+    name, *variant = training.split(":")
+    module = import_module(f"tests.support.frameworks.{name}")
     failed = 0
     for kind in KINDS:
         port = _free_port()
-        processes = [_forked(module.train, folder, kind, rank, ranks, port) for rank in range(ranks)]
+        processes = [_forked(module.train, variant, Run(kind, folder, rank), ranks, port) for rank in range(ranks)]
         failed += sum(os.waitpid(process, 0)[1] != 0 for process in processes)
     return failed
 
 
-def _forked(train: object, folder: Path, kind: Kind, rank: int, ranks: int, port: int) -> int:
+def _forked(train: Callable[..., list[Tensor]], variant: list[str], run: Run, ranks: int, port: int) -> int:
     process = os.fork()
     if process:
         return process
     status = 1
     try:
         if ranks > 1:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            os.environ |= {"RANK": str(run.rank), "LOCAL_RANK": str(run.rank), "WORLD_SIZE": str(ranks)}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         torch.manual_seed(0)
-        run = Run(kind, folder, rank)
-        run.write_outcome(train(run))
+        run.write_outcome(train(run, *variant))
         status = 0
     except BaseException:
         traceback.print_exc()

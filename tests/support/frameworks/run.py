@@ -27,11 +27,6 @@ class Run:
     rank: int = 0
     losses: list[float] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._debugger = None
-        if self.kind != "plain":
-            self._debugger = PrecisionDebugger(dump_path=self.folder / self.kind, level="mix", task="tensor")
-
     def plant(self, weight: Tensor) -> None:
         """Change one element of a weight by 0.1, in the faulty run alone."""
         if self.kind == "faulty":
@@ -39,15 +34,16 @@ class Run:
                 weight.view(-1)[3] += 0.1
 
     def start(self, model: nn.Module | list[nn.Module]) -> None:
-        """Record the step that begins."""
-        if self._debugger is not None:
-            self._debugger.start(model)
+        """Record the step that begins, at level mix with all tensors."""
+        if self.kind != "plain":
+            PrecisionDebugger(dump_path=self.folder / self.kind, level="mix", task="tensor")
+            PrecisionDebugger.start(model)
 
     def end_step(self) -> None:
         """End the step."""
-        if self._debugger is not None:
-            self._debugger.stop()
-            self._debugger.step()
+        if self.kind != "plain":
+            PrecisionDebugger.stop()
+            PrecisionDebugger.step()
 
     def write_outcome(self, parameters: list[Tensor]) -> None:
         """Write the losses and a checksum of what was trained, for `outcome`."""
