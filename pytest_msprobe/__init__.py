@@ -17,6 +17,7 @@ _HOMES = {
     "ComparedRecord": "python_api.compare_dumps",
     "CheckedRecord": "python_api.check_dump",
     "Precision": "fixtures.precision",
+    "Records": "python_api.check_dump",
     "TestDump": "fixtures.recording",
     "check_call": "python_api.check_dump",
     "check_dump": "python_api.check_dump",
@@ -30,6 +31,7 @@ __all__ = [
     "CheckedRecord",
     "ComparedRecord",
     "Precision",
+    "Records",
     "TestDump",
     "check_call",
     "check_dump",
@@ -50,7 +52,7 @@ def __getattr__(name: str) -> Any:
 
         for extension in extensions().values():
             if name in getattr(extension, "EXPORTS", ()):
-                return getattr(import_module(f"{extension.__name__}.{extension.EXPORTS[name]}"), name)
+                return getattr(import_module(f".{extension.EXPORTS[name]}", extension.__name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -5,10 +5,13 @@ from pytest_msprobe.extensions.live_checks.ptdbg_dispatch import PtdbgDispatch a
 from pytest_msprobe.extensions.live_checks.session import LiveChecks as LiveChecks
 from pytest_msprobe.extensions.live_checks.session import live as live
 from pytest_msprobe.extensions.monitor.monitor_fixture import TrainingMonitor as TrainingMonitor
+from pytest_msprobe.extensions.notebook import Results as Results
+from pytest_msprobe.extensions.notebook import table as table
 from pytest_msprobe.fixtures.precision import Precision as Precision
 from pytest_msprobe.fixtures.precision import precision_standard as precision_standard
 from pytest_msprobe.fixtures.recording import TestDump as TestDump
 from pytest_msprobe.python_api.check_dump import CheckedRecord as CheckedRecord
+from pytest_msprobe.python_api.check_dump import Records as Records
 from pytest_msprobe.python_api.check_dump import check_call as check_call
 from pytest_msprobe.python_api.check_dump import check_dump as check_dump
 from pytest_msprobe.python_api.compare_dumps import ComparedRecord as ComparedRecord

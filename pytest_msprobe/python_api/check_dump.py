@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from msprobe_hooks.dump.reader import Dump, open_dump
 from msprobe_hooks.dump.recording_paths import find_dumps, home_of
+from msprobe_hooks.messages import counted
 from pytest_msprobe.containment.process_state import ProcessState
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.run_in_process import judge_in_process
@@ -23,6 +26,7 @@ from pytest_msprobe.modes.check.features import features_without_session
 from pytest_msprobe.modes.check.items import Checker, checked_names
 from pytest_msprobe.modes.check.mode import CheckMode, require_checkable
 from pytest_msprobe.modes.check.options import CheckOptions
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.run.collection import is_listed
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
@@ -118,19 +122,53 @@ class CheckedRecord:
     outcome: str
     result: DirectionResult
 
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(one_line(f'{self.name}: {self.outcome}, {self.result.reason}'))}</p>"
+
+
+_Record = TypeVar("_Record", bound=CheckedRecord)
+
+
+class Records(Iterator[_Record]):
+    """The records of a check or a comparison, each judged when it is asked for.
+
+    Attributes:
+        counts: How many came to each outcome so far; of what was taken nothing else is kept.
+        total: How many there are.
+    """
+
+    def __init__(self, records: Iterator[_Record], total: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self.total = total
+        self._records = records
+
+    def __next__(self) -> _Record:
+        record = next(self._records)
+        self.counts[record.outcome] += 1
+        return record
+
+    def __repr__(self) -> str:
+        outcomes = "".join(f", {count} {outcome}" for outcome, count in self.counts.most_common())
+        judged = f"{self.counts.total()} of {counted(self.total, 'record')} judged{outcomes}"
+        others = "; a loop judges the others one at a time, pytest_msprobe.table(...) all of them"
+        return judged + others * (self.counts.total() < self.total)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>"
+
 
 def check_dump(
     path: Path | str,
     *,
-    device: str = AUTO,
+    device: Device | str = AUTO,
     policy: str = "default",
     level: Level | None = None,
     seed: int = 0,
     only: str | Iterable[str] | None = None,
     real_data: RealData = "auto",
     math_mode: MathMode = "auto",
-) -> Iterator[CheckedRecord]:
-    """Check a ``dump.json``, or all below a folder, and yield the result of each record in recorded order.
+) -> Records[CheckedRecord]:
+    """Check a ``dump.json``, or all below a folder, and give the result of each record in recorded order.
 
     Verdicts are those of ``pytest --msprobe-dump``. Each record is judged when it is asked for, in this process: a
     crash or a hang ends the program, which a run of pytest with ``-n`` or ``--msprobe-isolate`` survives. A record that
@@ -138,7 +176,7 @@ def check_dump(
 
     Args:
         path: A ``dump.json`` or a folder.
-        device: As ``--msprobe-device``, such as ``"npu:3"``.
+        device: As ``--msprobe-device``, such as ``"npu:3"``, or a device of your own, which is known by its name.
         policy: As ``--msprobe-policy``.
         level: As ``--msprobe-level``.
         seed: The seed of the random inputs.
@@ -146,8 +184,8 @@ def check_dump(
         real_data: ``"auto"`` to use recorded tensors where the dump has them, ``"never"`` for random ones.
         math_mode: ``"auto"`` to take the device's math modes into account, ``"strict"`` to judge by the dtype alone.
 
-    Yields:
-        The result of each record.
+    Returns:
+        An iterator of the results.
 
     Raises:
         DumpError: A file cannot be used.
@@ -157,6 +195,9 @@ def check_dump(
     path = Path(path).absolute()
     dumps = [open_dump(file) for file in (find_dumps(path) if path.is_dir() else [path])]
     devices = DeviceRegistry()
+    if not isinstance(device, str):
+        devices.add(device)
+        device = device.name
     choice = parse_device(device, devices)
     if choice.name != AUTO:
         devices.get(choice.name)
@@ -183,7 +224,7 @@ def check_dump(
     setups = Setups(options, devices, "policy")
     for framework in dict.fromkeys(checked_as(dump) for dump, _ in names):
         setups.setup_for(framework)
-    return _checked(names, options, check, setups)
+    return Records(_checked(names, options, check, setups), len(names))
 
 
 def _names(dump: Dump) -> Iterator[str]:

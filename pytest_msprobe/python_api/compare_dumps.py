@@ -19,7 +19,7 @@ from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs, without_session
 from pytest_msprobe.modes.compare.options import CompareOptions, with_mappings
 from pytest_msprobe.modes.compare.registry import ComparisonRegistry
-from pytest_msprobe.python_api.check_dump import Judgement, judged, process_state
+from pytest_msprobe.python_api.check_dump import CheckedRecord, Judgement, Records, judged, process_state
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Options
 from pytest_msprobe.run.setups import Setups
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRecord:
+class ComparedRecord(CheckedRecord):
     """The comparison of one call of two runs.
 
     Attributes:
@@ -44,10 +44,6 @@ class ComparedRecord:
             None where a record could not be read.
     """
 
-    dump: Path
-    name: str
-    outcome: str
-    result: DirectionResult
     call: ComparedCall | None
 
 
@@ -60,8 +56,8 @@ def compare_dumps(
     mapping: Path | str | None = None,
     transform: Path | str | None = None,
     metrics: Mapping[str, Metric] = {},
-) -> Iterator[ComparedRecord]:
-    """Compare two runs and yield the result of each call in execution order.
+) -> Records[ComparedRecord]:
+    """Compare two runs and give the result of each call in execution order.
 
     Verdicts are those of ``pytest --msprobe-compare TARGET --msprobe-golden GOLDEN``. Each call is compared when it is
     asked for. A dump without records yields nothing where its golden partner has none either, or is missing.
@@ -75,8 +71,8 @@ def compare_dumps(
         transform: As ``--msprobe-transform``.
         metrics: Metrics of your own by name, as ``pytest_msprobe_register_compare_metrics`` adds them.
 
-    Yields:
-        The comparison of each call.
+    Returns:
+        An iterator of the comparisons.
 
     Raises:
         DumpError: A file cannot be used, or no record matches another.
@@ -101,7 +97,8 @@ def compare_dumps(
     pairs = open_pairs(dumps, options, loaded, without_session(options, own)).values()
     require_pairs(pairs, [*dumps])
     run = Options(CompareMode(), (str(target),), DeviceChoice(AUTO), policy=policy)
-    return _compared(pairs, Setups(run, DeviceRegistry()))
+    total = sum(len(pair.orders) for pair in pairs)
+    return Records(_compared(pairs, Setups(run, DeviceRegistry())), total)
 
 
 @dataclass

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msprobe_hooks.dump.names import direction_of, split_called
-from msprobe_hooks.messages import counted, listed
+from msprobe_hooks.messages import counted, escaped_name, listed
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -81,8 +82,14 @@ class Summary:
                 _log.warning("not recorded: further failures are in the summary")
 
     def __str__(self) -> str:
+        return "; ".join(self._clauses())
+
+    def _repr_html_(self) -> str:
+        return "\n".join(f"<p>{escape(escaped_name(clause))}</p>" for clause in self._clauses())
+
+    def _clauses(self) -> list[str]:
         if self.is_empty:
-            return f"nothing was recorded: {self.why_empty()}"
+            return [f"nothing was recorded: {self.why_empty()}"]
         parts = [
             (self.calls, "call"),
             (self.backwards, "backward record"),
@@ -93,7 +100,11 @@ class Summary:
         counts = ", ".join(counted(*part) for part in parts if part[0])
         where = listed(map(str, self.folders), 3)
         recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where or 'no folder'}"
-        return "; ".join([*self.stopped(), recorded, *self.notes()])
+        return [*self.stopped(), recorded, *self.notes()]
+
+    def numbers(self) -> dict[str, float]:
+        """Return counts, seconds and bytes by name: a row for ``pandas.DataFrame([summary.numbers()])``."""
+        return {name: value for name in self.__slots__ if type(value := getattr(self, name)) in (int, float)}
 
     @property
     def is_empty(self) -> bool:
