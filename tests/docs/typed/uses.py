@@ -11,6 +11,7 @@ from msprobe_hooks import PrecisionDebugger, RecordingError, feed, record, repla
 from pytest_msprobe import (
     CheckedRecord,
     Precision,
+    Results,
     TestDump,
     TestLive,
     TrainingMonitor,
@@ -18,7 +19,9 @@ from pytest_msprobe import (
     compare_dumps,
     live,
     precision_standard,
+    table,
 )
+from pytest_msprobe.devices.cpu import CpuDevice
 
 
 def record_steps(model: torch.nn.Module) -> str:
@@ -34,6 +37,13 @@ def check(folder: Path) -> list[str]:
 
 def compare() -> list[str]:
     return [result.outcome for result in compare_dumps("target", "golden", policy="default", fuzzy=True)]
+
+
+def show(folder: Path) -> list[str]:
+    results: Results[CheckedRecord] = table(check_dump(folder, device=CpuDevice()))
+    frame = table(each for each in compare_dumps("target", "golden") if each.call is not None).to_pandas()
+    frame.to_csv("differences.csv")
+    return [result.name for result in results]
 
 
 def watch_training(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
