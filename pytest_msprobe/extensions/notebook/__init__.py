@@ -46,10 +46,18 @@ def table(records: Iterable[_Record]) -> Results[_Record]:
 
     Raises:
         DeviceError: A record has broken the device.
+        UserError: The iterator ended before its last record, as it was interrupted before.
     """
+    from pytest_msprobe.errors import UserError
     from pytest_msprobe.python_api.check_dump import Records
 
-    return Results(records, records.counts.total() if isinstance(records, Records) else 0)
+    if not isinstance(records, Records):
+        return Results(records)
+    results = Results(records, records.counts.total())
+    if (judged := records.counts.total()) < records.total:
+        remedy = "call check_dump or compare_dumps again"
+        raise UserError(f"judging was interrupted after {judged} of {records.total} records", remedy=remedy)
+    return results
 
 
 class Results(tuple[_Record, ...]):
@@ -126,7 +134,7 @@ def _columns(record: CheckedRecord) -> dict[str, Any]:
 
     result = record.result
     verdict = result.verdict
-    columns = {
+    columns: dict[str, Any] = {
         "record": record.name,
         "outcome": record.outcome,
         "decided_by": result.decided_by,
