@@ -1,16 +1,18 @@
 """Precision checks as pytest test cases.
 
-PYTEST_DONT_REWRITE, as `import_hook` sees to: pytest warns of plugins that it was to rewrite and could not.
+PYTEST_DONT_REWRITE, as `PlainImports` sees to: pytest warns of plugins that it was to rewrite and could not.
 
 Importing its modules loads msgspec, pytest, torch and yaml.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
-
-from pytest_msprobe import import_hook
 
 _HOMES = {
     "CallResult": "results.result",
@@ -40,7 +42,26 @@ __all__ = [
 ]
 
 
-import_hook.begin()
+class PlainImports:
+    """Finds our modules as Python does where pytest is not there: without pytest's rewriting of assertions.
+
+    pytest rewrites every module of a plugin's distribution. Where it may not write bytecode next to them it reads and
+    compiles all of them in each run, though pip has compiled them. None of ours asserts what a user is to read.
+    """
+
+    packages = frozenset({"pytest_msprobe", "msprobe_hooks", "msprobe_standards"})
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a module of ours is; None for any other, which is left to those after this."""
+        return PathFinder.find_spec(name, path, target) if name.partition(".")[0] in cls.packages else None
+
+
+if "_pytest" in sys.modules and PlainImports not in sys.meta_path:
+    # Before pytest does, where it is there at all.
+    sys.meta_path.insert(0, PlainImports)
 
 
 def __getattr__(name: str) -> Any:

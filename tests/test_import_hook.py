@@ -20,7 +20,7 @@ def pytest_unconfigure():
     loaders = {
         type(module.__spec__.loader).__name__
         for name, module in sys.modules.items()
-        if name.partition(".")[0] in ours and name not in ("pytest_msprobe", "pytest_msprobe.import_hook")
+        if name.partition(".")[0] in ours and name != "pytest_msprobe"
     }
     print("loaders:", *loaders)
 """

@@ -1,4 +1,4 @@
 """The reports of a run: on the terminal and in files.
 
-Importing its modules loads junitparser, msgspec and pytest.
+Importing its modules loads msgspec and pytest.
 """

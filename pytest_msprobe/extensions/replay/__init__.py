@@ -7,7 +7,7 @@ and writes no file.
 
 Take it out by deleting this folder and tests/extensions/replay.
 
-Importing its modules loads msgspec, numpy, torch, yaml.
+Importing its modules loads msgspec, torch and yaml.
 """
 
 from __future__ import annotations

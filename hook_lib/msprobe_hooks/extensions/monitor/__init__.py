@@ -10,7 +10,7 @@ Options and commands: those of `pytest_msprobe.extensions.monitor`, which judges
 Without it these names are missing and the task is refused.
 Take it out by deleting this folder, pytest_msprobe/extensions/monitor and tests/extensions/monitor.
 
-Importing its modules loads msgspec.
+Importing its modules loads msgspec and numpy.
 """
 
 from __future__ import annotations
