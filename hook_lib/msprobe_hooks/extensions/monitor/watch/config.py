@@ -24,7 +24,7 @@ FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
 
 class WatchOptions(TypedDict, total=False):
-    """Options of ``watch`` besides its own arguments, as a user writes them; docs/monitor.md describes each."""
+    """Options of ``watch`` besides its arguments, as a user writes them; docs/monitor-reference.md describes each."""
 
     targets: Mapping[str, Mapping[str, str]]
     ranks: list[int] | tuple[int, ...]
