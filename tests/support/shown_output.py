@@ -11,18 +11,25 @@ CLOSE = 0.2
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]\d+)?")
 # Three dots, and no more: pytest prints one for each test.
-_DOTS = re.compile(r"(?:\\ )?(?<!\.)(?:\\\.){3}(?!\\\.)(?:\\ )?")
+_DOTS = re.compile(r"\s*(?<!\.)\.{3}(?!\.)\s*")
 
 
 def says(output: str, shown: str) -> bool:
     """Return whether an output has a line with other blanks, numbers nearby, and any text for three dots."""
-    shown = " ".join(shown.split())
-    texts = [_DOTS.sub(".*?", re.escape(text)).replace(r"\ ", r"\s+") for text in _NUMBER.split(shown)]
-    expected = [float(number) for number in _NUMBER.findall(shown)]
-    return any(
-        [float(number) for number in match.groups()] == pytest.approx(expected, rel=CLOSE)
-        for match in re.finditer(f"({_NUMBER.pattern})".join(texts), output, re.DOTALL)
-    )
+    position: int | None = 0
+    for part in filter(None, _DOTS.split(" ".join(shown.split()))):
+        position = _end_of(part, output, position)
+        if position is None:
+            return False
+    return True
+
+
+def _end_of(part: str, output: str, position: int) -> int | None:
+    """Return where the first text ends that is such a part of a line, from a position on; None where there is none."""
+    texts = [re.escape(text).replace(r"\ ", r"\s+") for text in _NUMBER.split(part)]
+    expected = pytest.approx([float(number) for number in _NUMBER.findall(part)], rel=CLOSE)
+    matches = re.compile(f"({_NUMBER.pattern})".join(texts)).finditer(output, position)
+    return next((match.end() for match in matches if [float(number) for number in match.groups()] == expected), None)
 
 
 def not_printed(shown: str, output: str) -> str | None:
