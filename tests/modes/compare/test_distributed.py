@@ -43,7 +43,7 @@ class Mlp(torch.nn.Module):
         return Summed.apply(out) if count > 1 else out
 
 model = torch.nn.Sequential(Mlp())
-with record(f"{{folder}}/of{{count}}", level="mix", model=model):
+with record(f"{{folder}}/of{{count}}", level="mix", model=model, quiet=True):
     model(torch.arange(12.0).reshape(3, 4) / 7).square().sum().backward()
 if count > 1:
     # A rank that leaves while another still reads from it aborts that one.

@@ -216,7 +216,7 @@ def _train(folder: Path, rank: int, count: int, plan: str, fault: str) -> None:
         tokens, labels = tokens[:, ranks.places], labels[:, ranks.places]
     elif count > 1:
         tokens, labels = tokens.chunk(count)[rank], labels.chunk(count)[rank]
-    with record(folder, level="mix", model=model):
+    with record(folder, level="mix", model=model, quiet=True):
         logits = model(tokens).flatten(0, 1)
         counted = labels.numel() if ranks.averages else BATCH * LENGTH
         loss = functional.cross_entropy(logits, labels.flatten(), reduction="sum") / counted
