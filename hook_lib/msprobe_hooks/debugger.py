@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +16,7 @@ from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.installed_extensions import first, implementations
 from msprobe_hooks.record import Framework, open_session
 from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
+from msprobe_hooks.recording.summary import write_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -301,9 +300,7 @@ class PrecisionDebugger:
         atexit.unregister(self._finish)
         summary = self._close()
         if summary:
-            # A program may have closed it.
-            with suppress(Exception):
-                sys.stderr.write(f"msprobe_hooks: {summary}\n")
+            write_line(summary)
             type(self)._instance = None
 
     def _close(self) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import shlex
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +13,7 @@ from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.installed_extensions import first, implementations
 from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings
+from msprobe_hooks.recording.summary import write_line
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -95,9 +95,7 @@ def record(
         elif quiet or session.recorder.is_abandoned or session.rank():
             _log.info("%s", summary)
         else:
-            # A program may have closed it.
-            with suppress(Exception):
-                sys.stderr.write(f"msprobe_hooks: {summary}; {_next_command(session.recorder.settings)}\n")
+            write_line(f"{summary}; {_next_command(session.recorder.settings)}")
     if session.recorder.failure is not None:
         raise session.recorder.failure
 

@@ -1,15 +1,18 @@
-"""The page of a run, written when the run ends, and errors of reports that could not be written."""
+"""The page and the JSON of a run, written when the run ends, and errors of reports that could not be written."""
 
 from __future__ import annotations
 
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_msprobe.reports.report_payload import results_in
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.results.result import DirectionResult, from_plain
+from pytest_msprobe.results.result import DirectionResult, as_json, from_plain
 from pytest_msprobe.storage.files import atomic_write
 
 #: Results of items by their ids, in the order in which they ended.
@@ -81,3 +84,34 @@ class PageReport:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print where the page is, or why there is none."""
         self._file.report(terminalreporter, "" if self._results else " not written: nothing was judged")
+
+
+class JsonReport(ABC):
+    """Writes a file of JSON, msprobe's or like it, for the option ``--msprobe-json``; ``title`` names it."""
+
+    title: str
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._line = f"{self.title}: {path}"
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """Return what the file holds."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the file."""
+        if session.config.option.collectonly:
+            return
+        try:
+            with atomic_write(self._path) as part:
+                part.write_text(json.dumps(as_json(self.content()), indent=4), encoding="utf-8")
+        except OSError as error:
+            self._line = f"ERROR: --msprobe-json: {cannot_be_written(self._path, error)}"
+            end_as_incomplete(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print where the file is."""
+        if not terminalreporter.config.option.collectonly:
+            terminalreporter.line(self._line)

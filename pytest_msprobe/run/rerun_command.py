@@ -9,15 +9,14 @@ import pytest
 
 from msprobe_hooks.dump.recording_paths import home_of
 from pytest_msprobe.devices.registry import on_card
-from pytest_msprobe.reports.pages import NextStep
+from pytest_msprobe.reports.pages import NextStep, below
 from pytest_msprobe.run.mode import modes_of
 from pytest_msprobe.run.options import Options, options_key
 
 
 def display_path(config: pytest.Config, path: Path) -> str:
     """Return a file, or a dump, as seen from the folder in which pytest was started, where it lies below that."""
-    folder, path = config.invocation_params.dir, home_of(path)
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    return below(config.invocation_params.dir, home_of(path))
 
 
 def record_argument(options: Options, dump: Path | str, record: str) -> str:

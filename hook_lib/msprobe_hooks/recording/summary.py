@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -160,6 +162,12 @@ class Summary:
         if self.unrecorded:
             return self._unrecorded()
         return f"no {self.awaited} ran while recording was on"
+
+
+def write_line(text: str) -> None:
+    """Write a line on a recording to standard error, which a program may have closed."""
+    with suppress(Exception):
+        sys.stderr.write(f"msprobe_hooks: {text}\n")
 
 
 def described(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -12,10 +11,8 @@ import pytest
 
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.checkpoint.items import CAUSE, EXTRA
-from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.page_file import JsonReport
 from pytest_msprobe.reports.summary import Summary
-from pytest_msprobe.results.result import as_json
-from pytest_msprobe.storage.files import atomic_write
 
 # So many parameters are named.
 _EXAMPLES = 3
@@ -85,36 +82,23 @@ class CheckpointSummary(Summary):
         ]
 
 
-class CheckpointJson:
+class CheckpointJson(JsonReport):
     """Collects the numbers as reports arrive and writes them at the end."""
 
+    title = "msprobe checkpoint JSON"
     #: What a resumed journal had finished belongs into the file as well.
     hears_finished = True
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._found: dict[str, Any] = {}
-        self._line = f"msprobe checkpoint JSON: {path}"
+        super().__init__(path)
+        self._numbers: dict[str, Any] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the numbers of a parameter."""
         plain = getattr(report, "msprobe", None)
         if plain is not None and EXTRA in plain["extras"]:
-            self._found[plain["record"]] = plain["extras"][EXTRA]
+            self._numbers[plain["record"]] = plain["extras"][EXTRA]
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file."""
-        if session.config.option.collectonly:
-            return
-        try:
-            with atomic_write(self._path) as part:
-                part.write_text(json.dumps(as_json(self._found), indent=4), encoding="utf-8")
-        except OSError as error:
-            self._line = f"ERROR: --msprobe-json: {cannot_be_written(self._path, error)}"
-            end_as_incomplete(session)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print where the file is."""
-        if not terminalreporter.config.option.collectonly:
-            terminalreporter.line(self._line)
+    def content(self) -> dict[str, Any]:
+        """Return the numbers of each parameter."""
+        return self._numbers

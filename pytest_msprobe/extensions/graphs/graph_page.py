@@ -26,7 +26,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, build_graph, pair_nodes
-from pytest_msprobe.reports.pages import CHECK, next_steps, page_number, write_page
+from pytest_msprobe.reports.pages import CHECK, below, next_steps, page_number, write_page
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
@@ -196,7 +196,7 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
         "about": f"{title}: {nodes} modules and calls, {edges} values passed between them",
         "calls": calls,
         "graphs": drawn(drawings),
-        "dumps": [_below_folder(dump.path) for dump in dumps],
+        "dumps": [below(Path.cwd(), dump.path) for dump in dumps],
         "commands": [CHECK, *next_steps()],
     }
     write_page(path, __package__, data, title="Recorded run", parts=("dagre", "graph"))
@@ -215,12 +215,6 @@ def _answer(drawings: Sequence[Drawing]) -> str:
     place, name = arising[0]
     where = f", {place}" if len(drawings) > 1 else ""
     return f"inf or nan arises in {counted(len(arising), 'call')}, first {name}{where}"
-
-
-def _below_folder(path: Path) -> str:
-    """Return a path as seen from the folder in which the command runs, where it lies below that."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _place(dump: Dump, stage: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -20,13 +19,11 @@ from pytest_msprobe.extensions.inference.inference_pair import KL, LOG_PROBABILI
 from pytest_msprobe.extensions.inference.options import PROFILE, InferenceOptions
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
-from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.page_file import JsonReport, cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.pages import page_number
 from pytest_msprobe.reports.summary import write_section
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.results.result import as_json
 from pytest_msprobe.run.rerun_command import display_path, rerun_step
-from pytest_msprobe.run.shared_options import JSON
 from pytest_msprobe.storage.files import atomic_write
 
 if TYPE_CHECKING:
@@ -41,33 +38,18 @@ _OF_TOKENS = (LOG_PROBABILITIES, KL, WEIGHTS)
 _WORST = 20
 
 
-class InferenceJson:
+class InferenceJson(JsonReport):
     """Writes the file when all items have finished."""
 
+    title = "msprobe inference JSON"
+
     def __init__(self, path: Path, pair: InferencePair, calls: ComparedCalls) -> None:
-        self._path = path
+        super().__init__(path)
         self._pair = pair
         self._calls = calls
-        self._line = f"msprobe inference JSON: {path}"
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file."""
-        if session.config.option.collectonly:
-            return
-        try:
-            with atomic_write(self._path) as part:
-                part.write_text(json.dumps(as_json(self._found()), indent=4), encoding="utf-8")
-        except OSError as error:
-            self._line = f"ERROR: {JSON}: {cannot_be_written(self._path, error)}"
-            end_as_incomplete(session)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print where the file is."""
-        if not terminalreporter.config.option.collectonly:
-            terminalreporter.line(self._line)
-
-    def _found(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
+        """Return what was compared: the culprits, tokens, log probabilities and values."""
         calls = list(self._calls)
         culprits = [call.record for call in calls if call.cause == "culprit" and call.outcome == "fail"]
         weights = [row.place for call in calls for row in call.rows if row.group == "parameters" and row.differs]

@@ -40,7 +40,7 @@ _PROCESSED = ": processed against raw"
 # tokens anything explains them.
 _LEFT = 0.1
 LEAST_TOKENS = 4
-# Several readings that fit nearly as well cannot be told apart.
+# Several readings that fit nearly as well are all named.
 _AS_WELL = 2.0
 # The most that one token counts: some values are infinite.
 _FAR = 30.0
@@ -70,6 +70,12 @@ class Cause:
     explained: int
     left: float
     plain: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.words} ({self.explained} of {counted(self.tokens, 'token')} to {self.left:.1e}; without it "
+            f"{self.plain:.1e} apart in the mean)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +190,7 @@ def _finding(side: SideName, words: str, noted: Numbers, basis: _Basis, pairs: T
             cause = _by_other_rows(noted, basis, pairs) or _by_logits(noted, basis, pairs)
     if cause is None:
         return None
-    line = (
-        f"{words} are those of {basis.words} as {cause.words} ({cause.explained} of {counted(cause.tokens, 'token')} "
-        f"to {cause.left:.1e}; without it {cause.plain:.1e} apart in the mean)"
-    )
-    return Finding(side, basis.words, cause, line)
+    return Finding(side, basis.words, cause, f"{words} are those of {basis.words} as {cause}")
 
 
 def _by_logits(noted: Numbers, basis: _Basis, pairs: TokenPairs) -> Cause | None:
@@ -218,11 +220,7 @@ def _of_both_noted(pairs: TokenPairs, dtype: str) -> Finding | None:
     cause = recognized_by_values(values)
     if cause is None:
         return None
-    line = (
-        f"the log probabilities that the target noted are those that the golden run noted, as {cause.words} "
-        f"({cause.explained} of {counted(cause.tokens, 'token')} to {cause.left:.1e}; without it {cause.plain:.1e} "
-        "apart in the mean)"
-    )
+    line = f"the log probabilities that the target noted are those that the golden run noted, as {cause}"
     return Finding(SIDES[0], "the values that the golden run noted", cause, line)
 
 
@@ -276,7 +274,7 @@ def recognized(scored: ScoredTokens, limit: Tensor) -> Cause | None:
         fitting: list[tuple[float, str, Tensor]] = []
         for words, read in stage(scored, limit):
             after = distance(read(scored), scored.noted)
-            if is_explained(after, limit) and float(after.mean()) <= _LEFT * float(before.mean()):
+            if _explains(before, after, limit):
                 fitting.append((float(after.mean()), words, after))
         if fitting:
             fitting.sort(key=lambda one: one[0])
@@ -301,7 +299,7 @@ def recognized_by_values(values: NotedValues) -> Cause | None:
         ("rounded to float16", reference.half().double()),
     ):
         after = distance(changed, noted)
-        if is_explained(after, limit) and float(after.mean()) <= _LEFT * float(before.mean()):
+        if _explains(before, after, limit):
             return as_cause(words, before, after, limit)
     return _shifted(values, before)
 
@@ -310,16 +308,14 @@ def _shifted(values: NotedValues, before: Tensor) -> Cause | None:
     """Return by how many tokens values are noted late or early: all by as many, or those of each request."""
     requests = [np.flatnonzero(values.request == request) for request in np.unique(values.request)]
     shifts = [shift for shift in range(-_FARTHEST, _FARTHEST + 1) if shift]
-    best: list[tuple[float, int]] = []
+    fitting: list[tuple[float, int, Tensor, Tensor]] = []
     for shift in shifts:
         apart, limit = (torch.cat(parts) for parts in zip(*(values.at(own, shift) for own in requests), strict=True))
         if len(apart) >= max(LEAST_TOKENS, len(before) / 2) and is_explained(apart, limit):
-            best.append((float(apart.mean()), shift))
-    if best:
-        shift = min(best)[1]
-        apart, limit = (torch.cat(parts) for parts in zip(*(values.at(own, shift) for own in requests), strict=True))
-        fits = float(apart.mean()) <= _LEFT * float(before.mean())
-        return as_cause(f"noted {_late(shift)}", before, apart, limit) if fits else None
+            fitting.append((float(apart.mean()), shift, apart, limit))
+    if fitting:
+        _, shift, apart, limit = min(fitting, key=lambda one: one[:2])
+        return as_cause(f"noted {_late(shift)}", before, apart, limit) if _is_nearer(before, apart) else None
     return _padded(values, requests, before)
 
 
@@ -344,7 +340,7 @@ def _padded(values: NotedValues, requests: Sequence[Integers], before: Tensor) -
         return None
     apart, limit = (torch.cat(parts) for parts in zip(*distances, strict=True))
     text = f"noted at positions that count padding: {listed(filter(None, words), _SHOWN)}"
-    return as_cause(text, before, apart, limit) if float(apart.mean()) <= _LEFT * float(before.mean()) else None
+    return as_cause(text, before, apart, limit) if _is_nearer(before, apart) else None
 
 
 def _late(shift: int) -> str:
@@ -366,6 +362,15 @@ def distance(one: Tensor, other: Tensor) -> Tensor:
 def is_explained(apart: Tensor, limit: Tensor) -> bool:
     """Return whether nearly all distances are within their limits."""
     return readings.are_nearly_all(apart <= limit)
+
+
+def _explains(before: Tensor, after: Tensor, limit: Tensor) -> bool:
+    return is_explained(after, limit) and _is_nearer(before, after)
+
+
+def _is_nearer(before: Tensor, after: Tensor) -> bool:
+    """Return whether so little is left of the distances that chance does not do it."""
+    return float(after.mean()) <= _LEFT * float(before.mean())
 
 
 def _single(scored: ScoredTokens, limit: Tensor) -> Iterator[Named]:

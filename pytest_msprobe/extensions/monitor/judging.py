@@ -37,7 +37,7 @@ from pytest_msprobe.extensions.monitor.series_names import (
     places,
     skipped,
     story,
-    with_history,
+    with_single_step,
     with_spread,
 )
 from pytest_msprobe.results.result import DirectionResult
@@ -111,7 +111,7 @@ class RuleJudge:
         if np.isnan(series.values).all() and self._is_unmeasured(key):
             return skipped(key, MonitorSkip.NOT_MEASURED)
         result = with_spread(self._by_rules(series, rules), self._run.rank, series.values)
-        return with_history(result, len(series.values))
+        return with_single_step(result, len(series.values))
 
     def _by_rules(self, series: Series, rules: Sequence[_PolicyRule[Rule]]) -> DirectionResult:
         key = series.key

@@ -322,7 +322,7 @@ def with_spread(result: DirectionResult, rank: int | None, values: NDArray[np.fl
     return result.with_extra(SPREAD, msgspec.to_builtins(spread))
 
 
-def with_history(result: DirectionResult, steps: int) -> DirectionResult:
+def with_single_step(result: DirectionResult, steps: int) -> DirectionResult:
     """Return a result with a mark where its series has a single step, which no rule on changes judges."""
     return result.with_extra(ONE_STEP, True) if steps == 1 else result
 

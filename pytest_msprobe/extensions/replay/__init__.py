@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
 
-NEXT_STEPS = [("Judge the saved case again", ("pytest-msprobe", "replay", "<saved>"))]
+#: Commands of pages on a record that was saved.
+NEXT_STEPS = (("Judge the saved case again", ("pytest-msprobe", "replay", "<saved>")),)
 
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:

@@ -155,13 +155,10 @@ class CompareSummary:
     def _strangers(self, pair: DumpPair) -> Iterator[str]:
         """Yield a line where most calls of both runs are without a partner, and most others have other shapes."""
         matches = pair.matching.matches
-        paired = [order for order, match in enumerate(matches) if match.target and match.golden]
-        has_both_alone = {bool(match.target) for match in matches if not (match.target and match.golden)} == {
-            True,
-            False,
-        }
-        if not has_both_alone or 2 * len(paired) > len(matches):
+        is_alone = {bool(match.target) for match in matches if not (match.target and match.golden)}
+        if len(is_alone) < 2 or 2 * pair.unmatched < len(matches):
             return
+        paired = [order for order, match in enumerate(matches) if match.target and match.golden]
         calls = [call for order in paired if (call := self._calls.find(pair.index, order)) is not None]
         reshaped = [call for call in calls if any(row.unmeasured == "shape" for row in call.rows)]
         if 2 * len(reshaped) > len(calls):

@@ -40,6 +40,11 @@ def next_steps() -> list[NextStep]:
     return [_SAVE, *(step for one in extensions().values() for step in getattr(one, "NEXT_STEPS", ()))]
 
 
+def below(folder: Path, path: Path) -> str:
+    """Return a path as seen from a folder, where it lies below that."""
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
 class PageLink(NamedTuple):
     """A link in the head of a page: its text, where it leads, and what that is in more words."""
 

@@ -13,9 +13,10 @@ from msprobe_hooks import write_weights
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint, Parameter, Share, SharedParameter
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import parameter as in_memory
 from pytest_msprobe.extensions.checkpoint.items import judge_parameter
-from pytest_msprobe.extensions.checkpoint.same_model import EarlierSteps, paired
+from pytest_msprobe.extensions.checkpoint.same_model import paired
 from pytest_msprobe.extensions.checkpoint.weights_folder import main_file, read_checkpoint
 from pytest_msprobe.extensions.model_names.model_names import model_names
+from tests.support.compared_weights import compared
 
 HIDDEN, INNER, LATENT, VOCABULARY, EXPERTS = 16, 24, 8, 20, 4
 CONFIG = {
@@ -109,24 +110,6 @@ def vllm(state: State) -> State:
         elif ".kv_a_proj_with_mqa." not in name:
             held[own] = weight
     return held
-
-
-def compared(target: Path, golden: Path) -> dict[str, tuple[str, str]]:
-    """Return outcome and reason of each parameter that does not pass; of one that a side lacks, what it is."""
-    sides = [read_checkpoint(main_file(each)) for each in (target, golden)]
-    pairs = paired(sides[0], sides[1], model_names())
-    earlier = EarlierSteps(sides[0], sides[1].siblings, model_names())
-    found = {}
-    for name, (ours, theirs) in pairs.items():
-        if ours is None or theirs is None:
-            present = ours or theirs
-            assert present is not None
-            found[name] = "lacks", present.optional
-            continue
-        verdict = judge_parameter(name, ours, theirs, 0.0, partial(earlier.of, name)).verdict
-        if verdict.outcome != "pass":
-            found[name] = verdict.outcome, verdict.reason
-    return found
 
 
 @pytest.fixture

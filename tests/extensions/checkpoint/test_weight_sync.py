@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,30 +13,15 @@ from torch import Tensor
 from msprobe_hooks import write_weights
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.items import judge_parameter
-from pytest_msprobe.extensions.checkpoint.same_model import EarlierSteps, paired
+from pytest_msprobe.extensions.checkpoint.same_model import paired
 from pytest_msprobe.extensions.checkpoint.weights_folder import main_file, read_checkpoint
 from pytest_msprobe.extensions.model_names.model_names import model_names
+from tests.support.compared_weights import compared
 from tests.support.dumps.parallel_weights import CONFIG, EXPERTS, megatron, qwen2, qwen3_moe, vllm
 
 State = dict[str, Tensor]
 QKV = "model.layers.2.self_attn.qkv_proj.weight"
 OUTPUT = "model.layers.1.self_attn.o_proj.weight"
-
-
-def compared(target: Path, golden: Path) -> dict[str, tuple[str, str]]:
-    """Return outcome and reason of each parameter that does not pass."""
-    sides = [read_checkpoint(main_file(each)) for each in (target, golden)]
-    pairs = paired(sides[0], sides[1], model_names())
-    earlier = EarlierSteps(sides[0], sides[1].siblings, model_names())
-    found = {}
-    for name, (ours, theirs) in pairs.items():
-        if ours is None or theirs is None:
-            found[name] = "fail", "missing"
-            continue
-        verdict = judge_parameter(name, ours, theirs, 0.0, partial(earlier.of, name)).verdict
-        if verdict.outcome != "pass":
-            found[name] = verdict.outcome, verdict.reason
-    return found
 
 
 def write_vllm(state: State, folder: Path, change: Callable[[State, int], None] = lambda state, rank: None) -> Path:

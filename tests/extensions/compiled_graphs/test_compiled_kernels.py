@@ -19,7 +19,7 @@ from msprobe_hooks.extensions.compiled_graphs.graph_hook import require_torch
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import compiled_operators, fused, source_lines
 from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value, uncompiled
 from tests.support.requirements import require
-from tests.support.runs import check
+from tests.support.runs import Checked, check
 
 aten = torch.ops.aten
 
@@ -230,13 +230,18 @@ def test_golden_values_are_of_level_compiled_only(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.slow
-def test_a_wrong_fusion_among_a_hundred_kernels_is_named_with_its_line(pytester: pytest.Pytester) -> None:
+def compare_compiled(pytester: pytest.Pytester, program: str) -> tuple[Checked, list[str]]:
+    """Run a program that records compiled kernels and compare them; return the names that failed as well."""
     require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
-    recorded = pytester.runpython(pytester.makepyfile(step=_STEP))
+    recorded = pytester.runpython(pytester.makepyfile(step=program))
     assert recorded.ret == 0, recorded.stderr.str()
     checked = check(pytester, "--msprobe-compare=compiled", "--msprobe-golden=golden", apart=True)
-    failed = [name for name, case in checked.cases.items() if case.outcome == "failed"]
+    return checked, [name for name, case in checked.cases.items() if case.outcome == "failed"]
+
+
+@pytest.mark.slow
+def test_a_wrong_fusion_among_a_hundred_kernels_is_named_with_its_line(pytester: pytest.Pytester) -> None:
+    checked, failed = compare_compiled(pytester, _STEP)
     assert len(checked.cases) > 100
     assert len(failed) == 1
     assert "tanh" in failed[0]
@@ -277,11 +282,7 @@ with record("compiled", level="compiled", golden_path="golden"):
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_a_library_kernel_that_reads_wrong_values_is_not_called_wrong(pytester: pytest.Pytester) -> None:
-    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
-    recorded = pytester.runpython(pytester.makepyfile(step=_CONVOLUTION))
-    assert recorded.ret == 0, recorded.stderr.str()
-    checked = check(pytester, "--msprobe-compare=compiled", "--msprobe-golden=golden", apart=True)
-    failed = [name for name, case in checked.cases.items() if case.outcome == "failed"]
+    checked, failed = compare_compiled(pytester, _CONVOLUTION)
     assert any("convolution_backward_default" in name for name in checked.cases)
     assert len(failed) == 2
     assert all("hardswish" in name for name in failed)

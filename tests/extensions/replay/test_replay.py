@@ -30,6 +30,7 @@ from pytest_msprobe.storage.tensors import describe, write_tensors
 from tests.corpus.cards import Card, card, to_bits
 from tests.corpus.fault import VariantDevice
 from tests.support.dumps.dump_files import SOFTMAX, forward, tensor, three_calls, value
+from tests.support.replays.devices import UNSTEADY
 
 RECORD = "Functional.softmax.0.forward"
 
@@ -333,16 +334,6 @@ def test_an_input_that_was_not_contiguous_reaches_the_device_as_it_was(save: Any
     assert torch.equal(seen[0], x)
 
 
-# Every third run of the call errs by far less than any standard sees.
-UNSTEADY = """
-global runs
-if record == 'Functional.softmax.0.forward':
-    runs = globals().get('runs', 0) + 1
-    if runs % 3 == 0:
-        change = torch.zeros(result.shape)
-        change[0, 0] = 2**-20
-        result = result + change
-"""
 # The first result depends on the number of rows.
 DEPENDENT = """
 if record == 'Functional.softmax.0.forward' and len(result) > 1:

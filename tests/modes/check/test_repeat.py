@@ -14,21 +14,12 @@ import safetensors.torch  # noqa: F401 - for the reason that torch is loaded in 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal import read_journal
 from tests.support.dumps.dump_files import three_calls
+from tests.support.replays.devices import UNSTEADY
 from tests.support.runs import Checked
 
 SOFTMAX = "Functional.softmax.0.forward"
 LINEAR_ALGEBRA = Path(__file__).parents[2] / "data" / "verdict_quality" / "linear_algebra" / "dump.json"
 
-# Every third run of the call errs by far less than any standard sees.
-UNSTEADY = """
-global runs
-if record == 'Functional.softmax.0.forward':
-    runs = globals().get('runs', 0) + 1
-    if runs % 3 == 0:
-        change = torch.zeros(result.shape)
-        change[0, 0] = 2**-20
-        result = result + change
-"""
 OPTIONS = ("--msprobe-device=faulty", "--msprobe-dump=dump.json")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,16 +55,8 @@ def watch(
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.extensions.monitor.watch.torch_watcher import TorchWatcher
 
-    outlets: list[Logger] = []
-    watcher: Watcher = TorchWatcher(
-        model,
-        optimizer,
-        Path(path),
-        micro_batches=micro_batches,
-        first_step=first_step,
-        after_step=lambda: _log_step(watcher, outlets),
-    )
-    with _following(watcher, checked, log_to, outlets):
+    make = partial(TorchWatcher, model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
+    with _following(make, checked, log_to) as watcher:
         yield watcher
 
 
@@ -100,25 +93,20 @@ def watch_mindspore(
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import MindSporeWatcher
 
-    outlets: list[Logger] = []
-    watcher: Watcher = MindSporeWatcher(
-        model,
-        optimizer,
-        Path(path),
-        micro_batches=micro_batches,
-        first_step=first_step,
-        after_step=lambda: _log_step(watcher, outlets),
-    )
-    with _following(watcher, checked, log_to, outlets):
+    make = partial(MindSporeWatcher, model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
+    with _following(make, checked, log_to) as watcher:
         yield watcher
 
 
 @contextmanager
-def _following(watcher: Watcher, checked: Plan, log_to: Any, outlets: list[Logger]) -> Iterator[None]:
+def _following(make: Callable[..., Watcher], checked: Plan, log_to: Any) -> Iterator[Watcher]:
+    """Make a watcher and have it follow a plan; its rows go to the loggers as well."""
+    outlets: list[Logger] = []
+    watcher: Watcher = make(after_step=lambda: _log_step(watcher, outlets))
     try:
         outlets += loggers(log_to, watcher.rank)
         watcher.follow(checked)
-        yield
+        yield watcher
     finally:
         watcher.close()
         watcher.collection.errors.log_counts()
@@ -126,9 +114,11 @@ def _following(watcher: Watcher, checked: Plan, log_to: Any, outlets: list[Logge
 
 def _log_step(watcher: Watcher, outlets: Sequence[Logger]) -> None:
     """Pass the rows of the step that has ended to the loggers, where it was collected."""
+    if not outlets:
+        return
     step = watcher.step - 1
     rows = [row for row in watcher.rows if row.step == step]
-    if rows and outlets:
+    if rows:
         values = numbers(rows, watcher.plan.statistics, watcher.rank)
         for log in outlets:
             with watcher.collection.errors.kept_from("numbers for a logger"):
