@@ -54,7 +54,8 @@ _NAMES = {
 }
 _COLUMNS = ("linear_qkv", "linear_fc1", "word_embeddings.weight", "output_layer.weight")
 _ROWS = ("linear_fc2.weight", "linear_proj.weight")
-_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
+#: The number of a layer in the name of a parameter.
+LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
 # Those of a grouped layer are numbered at the end.
 _EXPERT = re.compile(r"(?<=experts\.)\d+(?=\.)|(?:(?<=\.linear_fc[12]\.weight)|(?<=\.linear_fc[12]\.bias))\d+$")
 
@@ -214,11 +215,11 @@ def _joined(folder: Path, name: str, tensors: list[Tensor], sizes: _Sizes) -> tu
 
 
 def _layers(names: Iterable[str]) -> int:
-    return max((int(match[0]) + 1 for name in names if (match := _LAYER.search(name))), default=0)
+    return max((int(match[0]) + 1 for name in names if (match := LAYER.search(name))), default=0)
 
 
 def _numbered(name: str, layer: int, expert: int) -> str:
-    name = _LAYER.sub(lambda match: str(int(match[0]) + layer), name, count=1)
+    name = LAYER.sub(lambda match: str(int(match[0]) + layer), name, count=1)
     return _EXPERT.sub(lambda match: str(int(match[0]) + expert), name, count=1)
 
 
@@ -265,7 +266,6 @@ def _placed_names(names: Sequence[str]) -> list[str]:
 # A rank, or a virtual stage and its rank.
 _Key = TypeVar("_Key", int, tuple[int, int])
 
-_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
 _EXPERT_NUMBER = re.compile(r"(?<=\.experts\.)\d+(?=\.)")
 
 
@@ -293,7 +293,7 @@ class Numbering:
         if canonical.layer is not None:
             first = self._layers.get((chunk, share.layout.get("pp", (0, 1))[0]), 0)
             layer = canonical.layer + (first if share.first_layer is None else share.first_layer)
-            name = _LAYER.sub(str(layer), name, count=1)
+            name = LAYER.sub(str(layer), name, count=1)
         if canonical.expert is not None:
             first = self._experts.get(share.layout.get("ep", (0, 1))[0], 0)
             expert = canonical.expert + (first if share.first_expert is None else share.first_expert)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.checkpoint.items import CAUSE, EXTRA
+from pytest_msprobe.extensions.checkpoint.megatron import LAYER
 from pytest_msprobe.reports.page_file import JsonReport
 from pytest_msprobe.reports.summary import Summary
 
@@ -18,7 +18,6 @@ from pytest_msprobe.reports.summary import Summary
 _EXAMPLES = 3
 # Differences that an adapter which was not merged makes.
 _OF_ADAPTERS = {"all", "partly", "low_rank"}
-_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
 
 
 class CheckpointSummary(Summary):
@@ -36,7 +35,7 @@ class CheckpointSummary(Summary):
         """Count a parameter, and keep the cause of one that fails."""
         super().add(plain, name, card, skipped_test)
         record = plain["record"]
-        self._places[_LAYER.sub("*", record)] += 1
+        self._places[LAYER.sub("*", record)] += 1
         cause = plain["extras"].get(CAUSE)
         if plain["verdict"]["outcome"] != "fail" or cause is None:
             return
@@ -61,7 +60,7 @@ class CheckpointSummary(Summary):
         """Return that whole projections differ and nothing besides, as where an adapter is not merged."""
         if not self._kinds or set(self._kinds.values()) - _OF_ADAPTERS or self._kinds.keys() - self._matrices:
             return []
-        failed = Counter(_LAYER.sub("*", record) for record in self._kinds)
+        failed = Counter(LAYER.sub("*", record) for record in self._kinds)
         if len(failed) == len(self._places) or any(
             "*" not in place or count < 2 or count != self._places[place] for place, count in failed.items()
         ):

@@ -63,7 +63,7 @@ def fed_layers(calls: Iterable[ComparedCall]) -> list[FedLayer]:
         match = _LAYER.match(path)
         name = match[0] if match else path
         layer = layers.setdefault(name, FedLayer(name))
-        inputs = [row for row in call.rows if row.group == "input" and row.messages[:1] and _is_fed(row)]
+        inputs = [row for row in call.rows if row.group == "input" and _is_fed(row)]
         outputs = [row for row in call.rows if row.group == "output"]
         if path == name or layer.passed is None:
             layer.passed = _greatest(inputs)
@@ -79,7 +79,9 @@ def fed_layers(calls: Iterable[ComparedCall]) -> list[FedLayer]:
 
 def _is_fed(row: Row) -> bool:
     """Return whether an input was replaced, as the comparison says first of it."""
-    return row.messages[0].startswith("fed from ")
+    from pytest_msprobe.modes.compare.judging.fed_modules import FED
+
+    return bool(row.messages) and row.messages[0].startswith(FED)
 
 
 def _in_words(error: float | None) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.matching.matches import Match
     from pytest_msprobe.modes.compare.rows import Row
 
+#: How the first message of an input begins that was replaced.
+FED = "fed from "
+
 
 class FedInputs:
     """Judges the inputs of fed calls: what the program passed, which was replaced, is the work of the code before them.
@@ -56,7 +59,7 @@ class FedInputs:
         ]
 
     def _row(self, record: str, fed: FedCall, row: Row) -> Row:
-        note = f"fed from {fed.record} in {fed.dump}"
+        note = f"{FED}{fed.record} in {fed.dump}"
         if not row.differs:
             return replace(row, messages=(note, *row.messages))
         origin = self._origin(record, row)
