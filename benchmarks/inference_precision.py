@@ -21,16 +21,8 @@ sys.path.insert(0, str(ROOT))
 
 from pytest_msprobe.extensions.inference.inference_pair import InferencePair
 from pytest_msprobe.extensions.model_names.model_names import model_names
-from tests.support.dumps.served_decoders import (
-    HEALTHY,
-    KINDS,
-    Decoder,
-    Fault,
-    make_engine,
-    make_trainer,
-    serve,
-    train,
-)
+from tests.support.dumps.served_decoders import make_engine, serve
+from tests.support.dumps.trained_decoders import HEALTHY, KINDS, Decoder, Fault, make_trainer, train
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pytest_msprobe.extensions.inference.inference_pair import InferencePair
 from pytest_msprobe.extensions.inference.rounding_limits import by_profile, gain_of, rounding
 from pytest_msprobe.extensions.model_names.model_names import model_names
-from tests.support.dumps.served_decoders import HEALTHY, Decoder, Fault, make_engine, make_trainer, serve, train
+from tests.support.dumps.served_decoders import make_engine, serve
+from tests.support.dumps.trained_decoders import HEALTHY, Decoder, Fault, make_trainer, train
 
 BFLOAT16 = torch.bfloat16
 
