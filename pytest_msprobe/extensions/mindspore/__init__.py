@@ -12,19 +12,28 @@ Importing its modules loads mindspore, msgspec, pytest and torch.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.engine.frameworks import FrameworkRegistry
+    from pytest_msprobe.engine.replay.framework import Framework
     from pytest_msprobe.modes.check.dump_checks import DumpCheckRegistry
 
 
 def pytest_msprobe_register_frameworks(registry: FrameworkRegistry) -> None:
-    """Add MindSpore, MindTorch and recorded kernels."""
-    from pytest_msprobe.extensions.mindspore.openers import add_frameworks
+    """Add MindSpore, MindTorch and recorded kernels, which need nothing to be installed."""
+    from msprobe_hooks.dump.names import mindspore_dtype_name
+    from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH
+    from pytest_msprobe.engine.frameworks import FrameworkEntry, TableForm
+    from pytest_msprobe.extensions.mindspore.runtime import put_pytorch_first
 
-    add_frameworks(registry)
+    columns = {"Cosine": "cosine_sim", "MaxAbsErr": "max_abs_err", "MaxRelativeErr": "max_rel_error"}
+    tables = TableForm("API Name", "Tested Dtype", columns, mindspore_dtype_name)
+    registry.add(MINDSPORE, FrameworkEntry(_open_mindspore, _missing_mindspore, table_form=tables))
+    registry.add(MINDTORCH, FrameworkEntry(_open_mindtorch, _missing_mindtorch, put_pytorch_first, tables))
+    registry.add(KERNELS, FrameworkEntry(_open_kernels))
 
 
 def pytest_msprobe_register_dump_checks(registry: DumpCheckRegistry) -> None:
@@ -47,3 +56,42 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
             f"{__name__}.code_mapping_command",
         ),
     )
+
+
+def _missing_mindspore() -> str | None:
+    if find_spec("mindspore") is None:
+        return "MindSpore is not installed; pip install 'pytest-msprobe[mindspore]'"
+    return None
+
+
+def _missing_mindtorch() -> str | None:
+    from pytest_msprobe.extensions.mindspore.runtime import find_mindtorch
+
+    if find_mindtorch() is None:
+        return "MindTorch is not installed: neither a package mindtorch nor a torch of MindSpore's is on the path"
+    return _missing_mindspore()
+
+
+def _open_mindspore() -> Framework:
+    from pytest_msprobe.extensions.mindspore.runtime import start
+
+    start()
+    from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework
+
+    return MindSporeFramework()
+
+
+def _open_mindtorch() -> Framework:
+    from pytest_msprobe.extensions.mindspore.runtime import put_pytorch_first, start
+
+    put_pytorch_first()
+    start()
+    from pytest_msprobe.extensions.mindspore.framework import MindTorchFramework
+
+    return MindTorchFramework()
+
+
+def _open_kernels() -> Framework:
+    from pytest_msprobe.extensions.mindspore.kernels.check import RecordedKernels
+
+    return RecordedKernels()

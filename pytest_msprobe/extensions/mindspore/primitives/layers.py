@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.extensions.mindspore import functional
+from pytest_msprobe.extensions.mindspore import functional_layers
 
 
 def softmax(x: Tensor, *, axis: int | Sequence[int]) -> Tensor:
@@ -123,7 +123,7 @@ def instance_norm(
 
 def rms_norm(x: Tensor, gamma: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
     """Return the input over its root mean square along the axes of gamma, times gamma, and one over it."""
-    return functional.rms_norm(x, gamma, epsilon)
+    return functional_layers.rms_norm(x, gamma, epsilon)
 
 
 def softmax_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
