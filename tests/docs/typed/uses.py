@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch.utils.tensorboard import SummaryWriter
 
 import pytest_msprobe
 from msprobe_hooks import PrecisionDebugger, RecordingError, feed, record, replay_step, watch, write_weights
@@ -47,7 +48,9 @@ def show(folder: Path) -> list[str]:
 
 
 def watch_training(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    with watch(model, optimizer, "series", every=10, format="parquet", statistics=["norm"]):
+    with watch(model, optimizer, "series", every=10, format="parquet", statistics=["norm"], log_to=["wandb", "mlflow"]):
+        optimizer.step()
+    with SummaryWriter("events") as writer, watch(model, optimizer, log_to=writer):
         optimizer.step()
     with live(apis=["linear"], share=0.1, on_failure="stop") as checks, feed("golden", ["layers.3"]):
         model(torch.ones(1))

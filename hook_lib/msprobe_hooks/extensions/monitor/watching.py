@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.extensions.monitor.watch.config import Plan, plan
-from msprobe_hooks.extensions.monitor.watch.run_files import Logger, loggers, numbers
+from msprobe_hooks.extensions.monitor.watch.run_files import Logger, LogTo, loggers, numbers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,7 +28,7 @@ def watch(
     what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
     micro_batches: int = 1,
     first_step: int = 0,
-    log_to: Any = (),
+    log_to: LogTo = (),
     **options: Unpack[WatchOptions],
 ) -> Iterator[Watcher]:
     """Watch the training that runs inside, and write its series into a new folder below ``path``.
@@ -69,7 +69,7 @@ def watch_mindspore(
     what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
     micro_batches: int = 1,
     first_step: int = 0,
-    log_to: Any = (),
+    log_to: LogTo = (),
     **options: Unpack[WatchOptions],
 ) -> Iterator[Watcher]:
     """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
@@ -99,7 +99,7 @@ def watch_mindspore(
 
 
 @contextmanager
-def _following(make: Callable[..., Watcher], checked: Plan, log_to: Any) -> Iterator[Watcher]:
+def _following(make: Callable[..., Watcher], checked: Plan, log_to: LogTo) -> Iterator[Watcher]:
     """Make a watcher and have it follow a plan; its rows go to the loggers as well."""
     outlets: list[Logger] = []
     watcher: Watcher = make(after_step=lambda: _log_step(watcher, outlets))

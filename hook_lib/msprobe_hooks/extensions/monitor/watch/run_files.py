@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step_time
@@ -21,6 +21,40 @@ _log = logging.getLogger("msprobe_hooks")
 
 #: Takes the numbers of a step by their names.
 Logger: TypeAlias = Callable[[dict[str, float], int], None]
+
+
+@runtime_checkable
+class TensorBoardWriter(Protocol):
+    """A ``SummaryWriter`` of TensorBoard."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None, /) -> Any:
+        """Add a number of a step."""
+
+
+@runtime_checkable
+class WandbRun(Protocol):
+    """A run of Weights & Biases."""
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> Any:
+        """Name the axis over which numbers are drawn."""
+
+    def log(self, data: dict[str, Any], /) -> Any:
+        """Add the numbers of a step."""
+
+
+@runtime_checkable
+class MlflowRun(Protocol):
+    """A run of MLflow, which is known by its ``info.run_id``."""
+
+    @property
+    def info(self) -> Any:
+        """Facts of the run, its ``run_id`` among them."""
+
+
+# None is what a rank has that is not to log.
+_Run: TypeAlias = "Literal['wandb', 'mlflow'] | TensorBoardWriter | WandbRun | MlflowRun | None"
+#: A logger of the training, or several.
+LogTo: TypeAlias = "_Run | Sequence[_Run]"
 
 #: What the names of all numbers begin with, apart from those that the training logs itself.
 PREFIX: Final = "msprobe"
@@ -100,7 +134,7 @@ def numbers(rows: Sequence[Row], statistics: Sequence[str], rank: int | None) ->
     }
 
 
-def loggers(log_to: Any, rank: int | None) -> list[Logger]:
+def loggers(log_to: LogTo, rank: int | None) -> list[Logger]:
     """Return what gives the numbers of a step to each logger, by the logger's own API.
 
     Of a name the active run is taken. A rank other than 0 may have no run, or None for one: a warning reports that its
@@ -117,7 +151,7 @@ def loggers(log_to: Any, rank: int | None) -> list[Logger]:
     return [_logger(run) for run in runs if run is not None]
 
 
-def _active_run(name: str) -> Any:
+def _active_run(name: str) -> object:
     if name not in _STARTS:
         raise ConfigError("log_to", name, _ALLOWED, known=tuple(_STARTS))
     try:
@@ -127,17 +161,17 @@ def _active_run(name: str) -> Any:
     return module.run if name == "wandb" else module.active_run()
 
 
-def _logger(run: Any) -> Logger:
-    if hasattr(run, "add_scalar"):
+def _logger(run: object) -> Logger:
+    if isinstance(run, TensorBoardWriter):
         return _of_tensorboard(run)
-    if hasattr(run, "define_metric"):
+    if isinstance(run, WandbRun):
         return _of_wandb(run)
-    if hasattr(getattr(run, "info", None), "run_id"):
+    if isinstance(run, MlflowRun) and hasattr(run.info, "run_id"):
         return _of_mlflow(run.info.run_id)
     raise ConfigError("log_to", type(run).__name__, _ALLOWED)
 
 
-def _of_tensorboard(writer: Any) -> Logger:
+def _of_tensorboard(writer: TensorBoardWriter) -> Logger:
     def log(values: dict[str, float], step: int) -> None:
         for name, value in values.items():
             writer.add_scalar(name, value, step)
@@ -145,7 +179,7 @@ def _of_tensorboard(writer: Any) -> Logger:
     return log
 
 
-def _of_wandb(run: Any) -> Logger:
+def _of_wandb(run: WandbRun) -> Logger:
     # Its own steps count calls of log, the training's too.
     step_name = f"{PREFIX}/step"
     run.define_metric(f"{PREFIX}/*", step_metric=step_name)
