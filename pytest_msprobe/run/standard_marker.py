@@ -27,9 +27,12 @@ def standard_of(item: pytest.Item) -> Standard | None:
     marker = item.get_closest_marker(MARKER)
     if marker is None:
         return None
+    if len(marker.args) != 1 or not isinstance(marker.args[0], str):
+        needed = f'needs the name of one standard, and its limits by name: {MARKER}("ulp", max_ulp=4)'
+        raise OptionError(f"{MARKER}: {needed}", file=_place(item))
     try:
-        return item.config.stash[setups_key].standards.make(*marker.args, **marker.kwargs)
-    except (TypeError, ValueError) as error:
+        return item.config.stash[setups_key].standards.make(marker.args[0], **marker.kwargs)
+    except ValueError as error:
         raise OptionError(f"{MARKER}: {error}", file=_place(item)) from None
 
 
