@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
-from msprobe_hooks.dump.names import is_forward, is_parameters_grad
+from msprobe_hooks.dump.names import forward_of, is_forward, is_parameters_grad
 from msprobe_hooks.dump.recording_paths import KERNEL_LEVEL, StepRank
 from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
@@ -197,6 +197,14 @@ class DumpPair:
     def _are_calls(self) -> bool:
         """Return whether records are calls of a program, and neither kernels of a graph nor saved variables."""
         return not {self.target.level, self.golden.level} & {KERNEL_LEVEL, "debug"}
+
+    def forward_differs(self, call: ComparedCall) -> bool:
+        """Return whether a call is a backward one of a forward call that differs."""
+        order = self.orders.get(forward_of(call.record), call.order)
+        match = self.matching.matches[order]
+        if order == call.order or match.target is None or match.golden is None or self.is_equal(match):
+            return False
+        return outcome_of(self._judge(match.target, match.golden, self.mode)) in ("warn", "fail")
 
     @property
     def first_culprit(self) -> str:

@@ -183,7 +183,8 @@ def result_of(call: ComparedCall, pair: DumpPair) -> DirectionResult:
     differing = [row for row in call.rows if row.differs]
     deciding = max((row for row in differing if row.outcome == call.outcome), key=_blame)
     advice = pair.given(call).advice if call.cause == "culprit" and not deciding.setting else ""
-    hint = advice or next_step_hint(call, deciding, pair.first_culprit if call.cause == "inherited" else "")
+    culprit = pair.first_culprit if call.cause == "inherited" else ""
+    hint = advice or next_step_hint(call, deciding, culprit, forward_differs=pair.forward_differs(call))
     outputs = tuple(_output(call, row, policy, hint=hint if row is deciding else "") for row in differing)
     return DirectionResult(call.record, outputs[differing.index(deciding)].verdict, outputs)
 
@@ -212,8 +213,11 @@ def _output(call: ComparedCall, row: Row, policy: str, *, hint: str) -> OutputRe
 _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 
-def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
-    """Return advice for the deciding row of a wrong call; ``culprit`` is the first one, where it is known."""
+def next_step_hint(call: ComparedCall, row: Row, culprit: str, *, forward_differs: bool) -> str:
+    """Return advice for the deciding row of a wrong call; ``culprit`` is the first one, where it is known.
+
+    ``forward_differs`` says of a backward call that its forward call does.
+    """
     if row.setting:
         return "This argument was set otherwise: numbers that differ before do not explain it."
     if call.cause == "inherited":
@@ -236,14 +240,16 @@ def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
             else "The incoming gradient differs: check the forward results first, the loss among them."
         )
     else:
-        differing = [row for row in call.rows if row.group in ("input", "parameters") and row.metrics.get(SCALED_ERROR)]
-        entering = (
-            f" Its {', '.join(row.place for row in differing)} {'differ' if len(differing) > 1 else 'differs'}, too."
-            if differing
-            else ""
-        )
         where = "forward" if forward else "backward"
-        text = f"The difference begins here: check the {where} computation of this call.{entering}"
+        entered = [row for row in call.rows if row.group in ("input", "parameters") and row.metrics.get(SCALED_ERROR)]
+        entering = f"{', '.join(row.place for row in entered)} differ{'s' * (len(entered) == 1)}, too"
+        if forward_differs:
+            text = "Its forward call differs, from whose values gradients are computed: check that call first."
+        elif any(row.differs for row in entered):
+            text = f"Its {entering}: if no call before it is wrong, check the {where} computation of this call."
+        else:
+            text = f"The difference begins here: check the {where} computation of this call."
+            text += f" Its {entering}, within the limit." if entered else ""
     if row.group == "output" and any(word in call.record.lower() for word in _VARYING):
         text += " Such kernels may sum in a varying order: turn on deterministic mode and record again."
     return text

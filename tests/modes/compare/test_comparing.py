@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from msprobe_hooks import record
 
 Compare = Callable[..., pytest.RunResult]
 
@@ -33,6 +36,18 @@ def test_the_summary_leads_with_the_first_culprit(compare: Compare, three: tuple
 
 def test_a_call_whose_inputs_differ_already_names_the_first_culprit(compare: Compare, three: tuple[Path, Path]) -> None:
     compare(*three, "-v").stdout.fnmatch_lines(["*Its inputs differ already; first culprit: Torch.mm.0.forward"])
+
+
+def test_a_gradient_that_reads_wrong_values_of_its_forward_call_points_there(compare: Compare, tmp_path: Path) -> None:
+    for run, factor in (("target", 1.02), ("golden", 1.0)):
+        scale = torch.full((8,), factor)
+        with record(tmp_path / run, level="L1", task="tensor", quiet=True):
+            torch.square(torch.mul(torch.linspace(1, 2, 8, requires_grad=True), scale)).sum().backward()
+    result = compare(tmp_path / "target", tmp_path / "golden")
+    lines = [line.strip() for line in result.outlines]
+    begin = lines.index("Torch.square.0.backward is wrong")
+    assert "Its forward call differs, from whose values gradients are computed: check that call first." in lines[begin:]
+    assert not any(line.startswith("The difference begins here") for line in lines[begin : begin + 12])
 
 
 def test_the_failure_shows_what_how_much_and_how_to_run_it_again(compare: Compare, three: tuple[Path, Path]) -> None:
