@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -19,7 +19,8 @@ from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
 
 _WORST_SHOWN = 5
-
+# What pytest lists without ``-r``: failures and errors.
+_DEFAULT_LETTERS = "fE"
 
 _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
 
@@ -56,6 +57,26 @@ def write_section(
             reporter.line(
                 f"{workers} workers were started for {counted(items, 'item')}: each costs its start; use -n {items}"
             )
+
+
+class FailureList:
+    """Failures that a terminal lists: those that follow from others, often thousands, only with ``-v`` or ``-r``."""
+
+    def __init__(self, is_listed: Callable[[pytest.TestReport], bool]) -> None:
+        self._is_listed = is_listed
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+        """Leave the others out while pytest lists failures, not of its counts."""
+        config, failed = terminalreporter.config, terminalreporter.stats.get("failed", [])
+        if failed and config.get_verbosity() <= 0 and config.getoption("reportchars") == _DEFAULT_LETTERS:
+            # A run of one such item is about that item.
+            terminalreporter.stats["failed"] = list(filter(self._is_listed, failed)) or failed
+        try:
+            return (yield)
+        finally:
+            if failed:
+                terminalreporter.stats["failed"] = failed
 
 
 class Summary:

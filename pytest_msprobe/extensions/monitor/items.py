@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
+from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,14 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.messages import id_name, numbered
 from pytest_msprobe.extensions.monitor.options import monitor_key
 from pytest_msprobe.extensions.monitor.replicas import Replicas
-from pytest_msprobe.extensions.monitor.series_names import ONE_STEP, Alarmed, alarmed_of, item_name, write_anomalies
+from pytest_msprobe.extensions.monitor.series_names import (
+    ONE_STEP,
+    Alarmed,
+    Place,
+    alarmed_of,
+    item_name,
+    write_anomalies,
+)
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import Breakdown
@@ -71,6 +80,8 @@ def mark_lines(judges: Iterable[SeriesJudge]) -> dict[str, str]:
 
 
 _OTHERS_SHOWN = 5
+# Of thousands of series that fail after the first, a terminal lists so many failures; all with -v.
+_FAILURES_LISTED = 20
 _NOTES_SHOWN = 5
 
 
@@ -88,6 +99,7 @@ class MonitorReport:
         self._ranks = ranks
         self._notes = notes
         self._failed: list[Alarmed] = []
+        self._by_test: dict[str, Alarmed] = {}
         self._warned: list[Alarmed] = []
         self._judged = 0
         self._of_one_step = 0
@@ -105,6 +117,16 @@ class MonitorReport:
             alarmed = alarmed_of(plain["extras"])
             if alarmed is not None:
                 (self._failed if outcome == "fail" else self._warned).append(alarmed)
+                self._by_test[report.nodeid] = alarmed
+
+    def is_listed(self, report: pytest.TestReport) -> bool:
+        """Return whether a failed test's series is among the first that went wrong, or has no verdict."""
+        alarmed = self._by_test.get(report.nodeid)
+        return alarmed is None or alarmed.first <= self._last_listed
+
+    @cached_property
+    def _last_listed(self) -> tuple[int, Place, int]:
+        return nsmallest(_FAILURES_LISTED, (alarmed.first for alarmed in self._failed))[-1]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -158,7 +180,8 @@ class MonitorReport:
         for other in others[:_OTHERS_SHOWN]:
             yield f"then at step {other.alarms[0].step}: {self._named(other)}, {other.alarms[0].rule}"
         if len(others) > _OTHERS_SHOWN:
-            yield f"and {len(others) - _OTHERS_SHOWN} more series"
+            all_listed = len(series) <= _FAILURES_LISTED
+            yield f"and {len(others) - _OTHERS_SHOWN} more series{'' if all_listed else ' (-v lists all failures)'}"
 
     def _warnings(self) -> Iterator[str]:
         """Yield a line for each rule that warns: the first series, and how many more there are."""

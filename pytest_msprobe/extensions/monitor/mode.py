@@ -107,17 +107,18 @@ class MonitorMode:
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what names the first alarm, and the summary."""
         from pytest_msprobe.extensions.monitor.items import MonitorReport
-        from pytest_msprobe.reports.summary import Summary
+        from pytest_msprobe.reports.summary import FailureList, Summary
 
         json = config.stash[monitor_key].json
         if json is not None:
             make_folder(JSON, json)
         runs, judges = config.stash[_runs_key], config.stash[_judges_key]
         notes = [f"{_rank_of(run)}{note}" for path, run in runs.items() for note in judges[path].notes]
+        replicas = config.stash.get(_replicas_key, None)
+        report = MonitorReport(config, [run.rank or 0 for run in runs.values()], notes, replicas)
         reporters: dict[str, object] = {
-            "msprobe-monitor": MonitorReport(
-                config, [run.rank or 0 for run in runs.values()], notes, config.stash.get(_replicas_key, None)
-            ),
+            "msprobe-monitor": report,
+            "msprobe-failure-list": FailureList(report.is_listed),
             "msprobe-summary": Summary(module_records=0, kind="series", lists_worst=False),
         }
         page = config.stash[_page_key]

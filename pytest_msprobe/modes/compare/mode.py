@@ -148,7 +148,8 @@ class CompareMode:
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the collected calls, the summary, and what writes tables and page."""
         from pytest_msprobe.modes.compare.rows import ComparedCalls, compared_key
-        from pytest_msprobe.modes.compare.summary import CompareSummary, CulpritList
+        from pytest_msprobe.modes.compare.summary import CompareSummary
+        from pytest_msprobe.reports.summary import FailureList
 
         options, compare = config.stash[options_key], config.stash[compare_key]
         if _other_key in config.stash:
@@ -159,7 +160,7 @@ class CompareMode:
         reporters: dict[str, object] = {
             "msprobe-compared-calls": calls,
             "msprobe-compare-summary": CompareSummary(pairs, calls),
-            "msprobe-culprit-list": CulpritList(),
+            "msprobe-failure-list": FailureList(lambda report: getattr(report, "msprobe_cause", "") != "inherited"),
         }
         if options.csv or compare.xlsx or compare.html:
             from pytest_msprobe.modes.compare.reporting import CompareReports

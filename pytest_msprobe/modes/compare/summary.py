@@ -27,8 +27,6 @@ _SHOWN = 4
 _CANCELLED = "hold sums that cancel, or what follows from them"
 _FRAMES_SHOWN = 3
 _NO_PAIR = -1
-# What pytest lists without ``-r``: failures and errors.
-_DEFAULT_LETTERS = "fE"
 
 # What a difference begins in, and what is said of the others of its kind.
 _FORWARD, _BACKWARD, _SAVED = "forward culprit", "backward culprit", "saved value that differs"
@@ -37,24 +35,6 @@ _KINDS = {
     _BACKWARD: "backward calls after it that add to the error",
     _SAVED: "saved values after it that differ",
 }
-
-
-class CulpritList:
-    """Failures that a terminal lists: those that inherited their error, often thousands, only with ``-v`` or ``-r``."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-        """Leave them out while pytest lists failures, not of its counts."""
-        config, failed = terminalreporter.config, terminalreporter.stats.get("failed", [])
-        if failed and config.get_verbosity() <= 0 and config.getoption("reportchars") == _DEFAULT_LETTERS:
-            culprits = [report for report in failed if getattr(report, "msprobe_cause", "") != "inherited"]
-            # A run of one such call is about that call.
-            terminalreporter.stats["failed"] = culprits or failed
-        try:
-            return (yield)
-        finally:
-            if failed:
-                terminalreporter.stats["failed"] = failed
 
 
 class CompareSummary:

@@ -93,6 +93,22 @@ def test_within_a_step_the_first_that_is_computed_leads(pytester):
     ]
 
 
+def test_of_many_failures_the_first_twenty_are_listed_and_all_where_that_is_asked_for(pytester):
+    steps = np.arange(60)
+    names = {f"l{layer}.output": np.where(steps >= 50 - layer, math.nan, 1.0) for layer in range(30)}
+    write_norms(pytester.path / RANKS[0], {norm(name, "actv"): values for name, values in names.items()})
+
+    def listed(*options: str) -> list[str]:
+        lines = pytester.runpytest_inprocess(f"--msprobe-monitor={RANKS[0]}", *options).outlines
+        return [line.partition("::actv/")[2].partition("/")[0] for line in lines if line.startswith("FAILED ")]
+
+    assert sorted(listed()) == sorted(f"l{layer}.output" for layer in range(10, 30))
+    assert len(listed("-v")) == 30
+    result = pytester.runpytest_inprocess(f"--msprobe-monitor={RANKS[0]}")
+    result.assert_outcomes(failed=30)
+    result.stdout.fnmatch_lines(["and 24 more series (-v lists all failures)"])
+
+
 def test_a_failure_shows_the_step_what_was_allowed_the_neighbours_and_how_to_judge_it_again(pytester, run):
     checked = check(pytester, "--msprobe-monitor", run)
     # Where CI is set, pytest's last lines tell the whole failure a second time.
