@@ -306,7 +306,9 @@ class LiveChecks:
             raise self._findings.failure
 
     def __str__(self) -> str:
-        judged = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()) or "nothing"
+        # What was never judged has a line of its own, and was no record.
+        records = {**self.counts, "skip": self.skips.total()}
+        judged = ", ".join(f"{count} {outcome}" for outcome, count in records.items() if count) or "nothing"
         lines = [f"live check: {judged}, in {self.seconds:.1f} s"]
         lines += [f"  not judged: {count} {reason}" for reason, count in self.skips.most_common()]
         lines += [f"  left out: {count} {reason}" for reason, count in self.left_out.most_common()]

@@ -275,6 +275,7 @@ def test_gradients_that_are_not_judged_are_counted_by_reason() -> None:
         late.sum().backward()
     assert checks.counts == {"pass": 3, "skip": 1}
     assert checks.never_judged == ["Torch.exp backward"]
+    assert str(checks).startswith("live check: 3 pass, in ")
     reasons = ("further backward pass through the same call", "the gradients came after their step")
     assert [checks.left_out[reason] for reason in reasons] == [1, 1]
 
