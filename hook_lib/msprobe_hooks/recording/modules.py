@@ -26,15 +26,12 @@ def prefixed(
     ``type_`` starts the prefixes; ``named_modules`` yields the paths and the modules of a model, its own path being
     empty: the model itself is not recorded.
     """
-    models = [(f"{place}.", one) for place, one in enumerate(model)] if _is_many(model) else [("", model)]
+    is_many = isinstance(model, (list, tuple))
+    models = [(f"{place}.", one) for place, one in enumerate(model)] if is_many else [("", model)]
     for index, one in models:
         for path, module in named_modules(one):
             if path:
                 yield f"{type_}.{index}{path}.{type(module).__name__}", module
-
-
-def _is_many(model: Any) -> bool:
-    return isinstance(model, (list, tuple))
 
 
 class ModuleHooks(ABC):

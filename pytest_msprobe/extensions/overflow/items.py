@@ -98,6 +98,11 @@ class Findings:
                     inside.setdefault(around, name)
         return self._inside[dump.path].get(module)
 
+    def coming_in(self, dump: Dump, name: str) -> Finding | None:
+        """Return the finding of a record that is the first to be given what no call made; None for any other."""
+        analysis, rank = self._analysis(dump)
+        return analysis.coming_in[rank].get(name)
+
     def _analysis(self, dump: Dump) -> tuple[Analysis, int]:
         step, rank = self._places[dump.path]
         return self.analyses[step], rank
@@ -139,7 +144,8 @@ class OverflowItem(DumpItem):
                 "pass", STANDARD, f"{finding.scene.words}{growth_words(finding)}, as this function has it"
             )
             return DirectionResult(self.name, expected).with_extra(_LEVEL, "ignored")
-        return self._anomalous(traffic, finding)
+        coming_in = self.config.stash[findings_key].coming_in(self.dump, self.name)
+        return self._anomalous(traffic, coming_in or finding)
 
     def _is_of_optimizer(self) -> bool:
         return is_of_optimizer(self.config.stash[findings_key].origin(self.dump, self.name).frames)

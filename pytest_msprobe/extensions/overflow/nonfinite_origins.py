@@ -22,6 +22,7 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.extensions.overflow.anomaly import (
     AnomalyKind,
     Finding,
+    GivenBefore,
     IgnoreRules,
     RecordIO,
     ValuePath,
@@ -32,6 +33,9 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     may_hold_non_finite,
     read_record_io,
 )
+
+# Inf or nan begin in these, of which each is known of a record alone but the second.
+_BEGINNINGS = (AnomalyKind.ARISES, AnomalyKind.COMES_IN, AnomalyKind.OVERWRITTEN)
 
 _FRAMES_SHOWN = 3
 _PLACES_SHOWN = 8
@@ -70,14 +74,15 @@ class Analysis:
 
     ``culprits`` are the first, by no communication later than each other: at most one per rank. ``received`` says of a
     communication record, by rank and name, where its inf or nan came from; ``arising`` are all records of a rank in
-    which some arise. ``malformed`` are records that had to be
-    left out. ``together`` are the records of each communication by rank and name, in the order in which they can have
-    happened.
+    which some arise, ``coming_in`` the findings of those that were given some that no call made. ``malformed`` are
+    records that had to be left out. ``together`` are the records of each communication by rank and name, in the order
+    in which they can have happened.
     """
 
     culprits: tuple[Culprit, ...] = ()
     received: Mapping[tuple[int, str], Source] = field(default_factory=dict)
     arising: Mapping[int, list[str]] = field(default_factory=dict)
+    coming_in: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict)
     malformed: tuple[tuple[int, str], ...] = ()
     together: Sequence[Sequence[tuple[int, str]]] = ()
 
@@ -108,6 +113,7 @@ class _Rank:
     nodes: list[_Node] = field(default_factory=list)
     suspects: list[Culprit] = field(default_factory=list)
     arising: list[str] = field(default_factory=list)
+    coming_in: dict[str, Finding] = field(default_factory=dict)
     malformed: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -120,8 +126,9 @@ def analyse(step: Step, rules: IgnoreRules) -> Analysis:
     received = _explain(transfers)
     culprits = _before(ranks) or _during(ranks, transfers) or _after(ranks)
     arising = {rank.number: rank.arising for rank in ranks}
+    coming_in = {rank.number: rank.coming_in for rank in ranks}
     malformed = tuple(entry for rank in ranks for entry in rank.malformed)
-    return Analysis(tuple(culprits), received, arising, malformed, _together(ranks, transfers))
+    return Analysis(tuple(culprits), received, arising, coming_in, malformed, _together(ranks, transfers))
 
 
 def _together(ranks: Sequence[_Rank], transfers: Transfers[_Node]) -> list[list[tuple[int, str]]]:
@@ -132,7 +139,7 @@ def _together(ranks: Sequence[_Rank], transfers: Transfers[_Node]) -> list[list[
 
 
 def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int]) -> _Rank:
-    state = _Rank(rank)
+    state, given = _Rank(rank), GivenBefore()
     for name, raw in dump.records.items():
         communicates = is_communication(name)
         if not communicates and (not may_hold_non_finite(bytes(raw)) or not is_judgeable(name)):
@@ -146,7 +153,13 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
         finding = find_scene(traffic)
         if finding is not None and is_ignored(finding, name, rules):
             finding = None
-        arises = finding is not None and finding.scene in (AnomalyKind.ARISES, AnomalyKind.OVERWRITTEN)
+        coming_in = None if finding is None or communicates else given.coming_in(finding)
+        if coming_in is not None:
+            finding, state.coming_in[name] = coming_in, coming_in
+        given.note(traffic)
+        if not traffic.outputs and any(end.takes for end in ends):
+            given.note_unknown()
+        arises = finding is not None and finding.scene in _BEGINNINGS
         if arises:
             state.arising.append(name)
         if communicates:

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
@@ -38,6 +38,7 @@ class AnomalyKind(Enum):
     PASSES_ON = ("high", "inf or nan in the input and in the output")
     VANISHES = ("medium", "inf or nan in the input and none in the output")
     JUMPS = ("high", f"an output's norm is more than {JUMP:.0f} times the largest input's")
+    COMES_IN = ("critical", "inf or nan comes in with an input that no recorded call gave")
     OVERWRITTEN = ("critical", "inf or nan in an input that was overwritten outside of recorded calls")
 
     @property
@@ -183,6 +184,52 @@ def find_scene(traffic: RecordIO) -> Finding | None:
     before = [place for place in traffic.inputs if not effects.is_unread(place.position)]
     after = [place for place in traffic.outputs if not effects.is_undefined(place.position)]
     return _jump(before, after)
+
+
+class GivenBefore:
+    """The kinds of numbers that the calls of one rank have given so far: NaN, or infinite numbers other than -inf.
+
+    From it follows which call is the first to be given a NaN that none of them made. An infinite number alone may be
+    meant: it counts in what requires a gradient, -inf, of which masks are made, nowhere.
+    """
+
+    def __init__(self) -> None:
+        self._nan = False
+        self._inf = False
+
+    def note(self, traffic: RecordIO) -> None:
+        """Take what a call gave; what gives nothing, as an assignment does, may have written what it was given."""
+        effects = effects_of_record(traffic.name)
+        given = [place.leaf for place in traffic.outputs if not effects.is_undefined(place.position)]
+        given = given or [place.leaf for place in traffic.inputs]
+        self._nan |= any(map(_is_nan, given))
+        self._inf |= any(map(_is_no_mask, given))
+
+    def note_unknown(self) -> None:
+        """Take that a call may have given, or written, what is not recorded."""
+        self._nan = self._inf = True
+
+    def coming_in(self, finding: Finding) -> Finding | None:
+        """Return the finding of a call that passes on what no call gave before it, with these inputs; None for others.
+
+        It is asked before the call is noted.
+        """
+        if finding.scene is not AnomalyKind.PASSES_ON or self._nan:
+            return None
+        inputs = [place for place in finding.inputs if place.side != "forward"]
+        nan = [place for place in inputs if _is_nan(place.leaf)]
+        weights = [place for place in inputs if getattr(place.leaf, "requires_grad", False)]
+        inf = [] if self._inf else [place for place in weights if _is_no_mask(place.leaf)]
+        return replace(finding, scene=AnomalyKind.COMES_IN, inputs=tuple(nan or inf)) if nan or inf else None
+
+
+def _is_no_mask(leaf: Leaf) -> bool:
+    return is_anomalous(leaf, but=-math.inf)
+
+
+def _is_nan(leaf: Leaf) -> bool:
+    numbers = [leaf.value] if isinstance(leaf, ValueElement) else [leaf.max, leaf.min]
+    return any(isinstance(number, float) and math.isnan(number) for number in numbers)
 
 
 def is_anomalous(leaf: Leaf, but: float | None = None) -> bool:

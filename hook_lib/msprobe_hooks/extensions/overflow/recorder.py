@@ -22,6 +22,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     BUILT_IN,
     AnomalyKind,
     Finding,
+    GivenBefore,
     ValuePath,
     find_scene,
     is_ignored,
@@ -33,12 +34,13 @@ from msprobe_hooks.extensions.overflow.detector import (
     Observed,
     PostponedElements,
     RecordBuilder,
+    Side,
     State,
     Stub,
     inputs_and_outputs,
 )
 from msprobe_hooks.messages import counted
-from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.summary import Count, Summary
@@ -57,9 +59,11 @@ class Overflow:
     folder: Path
 
     def __str__(self) -> str:
-        places = ", ".join(place.path for place in self.finding.outputs)
+        finding = self.finding
+        shown = finding.inputs if finding.scene is AnomalyKind.COMES_IN else finding.outputs
+        places = ", ".join(place.path for place in shown)
         origin = next((f", called at {' '.join(frame.removeprefix('File ').split())}" for frame in self.frames), "")
-        return f"{self.name}: {self.finding.scene.words} ({places}){origin}; its tensors are in {self.folder}"
+        return f"{self.name}: {finding.scene.words} ({places}){origin}; its tensors are in {self.folder}"
 
 
 @dataclass(slots=True)
@@ -92,6 +96,8 @@ _RING_BYTES = 256 * 2**20
 
 _NAN = json_number(math.nan), None
 
+_BEGINNINGS = (AnomalyKind.ARISES, AnomalyKind.COMES_IN)
+
 
 class OverflowRecorder(LookingRecorder):
     """Looks at what calls give, and writes those in which inf or nan arises, with their tensors.
@@ -118,6 +124,7 @@ class OverflowRecorder(LookingRecorder):
         self._overwritten: dict[State, Any] = {}
         self._non_finite: dict[State, TensorEntry | None] = {}
         self._around: set[str] = set()
+        self._given = GivenBefore()
         self._threads = _Thread()
 
     # what observers ask
@@ -160,6 +167,9 @@ class OverflowRecorder(LookingRecorder):
         thread.last = observed if is_awaited else None
         with self.lock:
             self.summary.looked_at += 1
+            if not outputs and self._may_write_non_finite(record):
+                self._settle()
+                self._given.note_unknown()
             if observed is not None and not is_healthy:
                 if None in answers:
                     self._take_into_ring(observed, arrived)
@@ -199,6 +209,7 @@ class OverflowRecorder(LookingRecorder):
         super().close_step(is_last=is_last)
         for records in (self._non_finite, self._around):
             records.clear()
+        self._given = GivenBefore()
         self._threads = _Thread()
         if files is not None and files.is_empty:
             files.remove()
@@ -244,6 +255,13 @@ class OverflowRecorder(LookingRecorder):
             for tensor, version in outputs
             if versions.get(id(tensor)) != version and not self.is_view_of(tensor, inputs)
         ]
+
+    def _may_write_non_finite(self, record: Any) -> bool:
+        """Return whether a call that gives nothing, as an assignment does, was given inf or nan."""
+        sides = [part for part in record.values() if type(part) is Side]
+        numbers = [number for side in sides for number in tensors_in(side.values, float)]
+        tensors = [tensor for side in sides for tensor, _ in side.tensors]
+        return not (all(map(math.isfinite, numbers)) and all(map(self.is_finite, tensors)))
 
     def _before_change(self, tensors: list[tuple[Any, int]]) -> None:
         # A value that a call overwrites is gone when the call is checked, also for the call that returned it.
@@ -313,8 +331,10 @@ class OverflowRecorder(LookingRecorder):
         raw = {name: msgspec.Raw(as_json(record)) for name, record in records.items()}
         dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
         traffic = read_record_io(dump, observed.name)
-        finding = find_scene(traffic)
-        if finding is None or finding.scene is not AnomalyKind.ARISES or is_ignored(finding, observed.name, BUILT_IN):
+        found = find_scene(traffic)
+        finding = None if found is None else self._given.coming_in(found) or found
+        self._given.note(traffic)
+        if finding is None or finding.scene not in _BEGINNINGS or is_ignored(finding, observed.name, BUILT_IN):
             return
         if observed.parent is not None:
             self._around.add(observed.parent)

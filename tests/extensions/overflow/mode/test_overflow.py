@@ -115,9 +115,48 @@ def test_warnings_of_one_kind_are_named_by_the_first_record_and_counted(
     write_dump: Check, element: Check, forward: Check, check: Check
 ) -> None:
     bad = element(2, high=float("nan"))
-    write_dump({f"Torch.relu.{i}.forward": forward(bad) for i in range(3)})
-    named = "warned: Torch.relu.0.forward (and 2 more): high: inf or nan in the input and in the output"
+    write_dump({f"Torch.relu.{i}.forward": forward(bad) for i in range(4)})
+    named = "warned: Torch.relu.1.forward (and 2 more): high: inf or nan in the input and in the output"
     assert named in check("--msprobe-overflow=dump.json").output
+
+
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        ({"high": float("nan")}, "critical"),
+        ({"high": float("inf"), "requires_grad": True}, "critical"),
+        ({"low": float("-inf")}, "high"),
+    ],
+    ids=["NaN", "inf in a weight", "a mask"],
+)
+def test_the_first_call_that_is_given_what_no_call_made_is_the_culprit(
+    write_dump: Check, element: Check, forward: Check, check: Check, values: Json, level: str
+) -> None:
+    bad = element(2, **values)
+    write_dump(
+        {
+            "Torch.exp.0.forward": forward(element(2)),
+            "Functional.linear.0.forward": forward(element(2), bad, output=[bad]),
+            "Torch.relu.0.forward": forward(bad, output=[bad]),
+        }
+    )
+    checked = check("--msprobe-overflow=dump.json")
+    assert [levels(checked)[f"{name}.0.forward"] for name in ("Functional.linear", "Torch.relu")] == [level, "high"]
+    if level == "critical":
+        assert checked.wrong == {"Functional.linear.0.forward"}
+        text = checked.cases["Functional.linear.0.forward"].text
+        assert "critical: inf or nan comes in with an input that no recorded call gave" in text
+        assert "input.1 torch.float32 (2,)" in text
+        assert "first culprit: rank 0, Functional.linear.0.forward" in checked.output
+
+
+def test_nan_of_a_call_without_outputs_comes_from_there(
+    write_dump: Check, element: Check, forward: Check, check: Check
+) -> None:
+    bad = element(2, high=float("nan"))
+    assignment = forward(element(2), bad, output=[])
+    write_dump({"Tensor.__setitem__.0.forward": assignment, "Torch.relu.0.forward": forward(bad, output=[bad])})
+    assert check("--msprobe-overflow=dump.json").wrong == set()
 
 
 def test_a_failure_shows_outputs_inputs_stack_modules_and_how_to_run_it_again(check: Check, pytester: Any) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -109,6 +110,30 @@ def test_what_is_written_is_found_by_the_mode_overflow(look, tmp_path):
     dump = read_dump(tmp_path / "dump/step0/rank/dump.json")
     scenes = [find_scene(read_record_io(dump, name)) for name in dump.records]
     assert [finding.scene for finding in scenes if finding] == [AnomalyKind.ARISES]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_weight_that_holds_nan_or_inf_is_named_at_its_first_use(look, tmp_path, value):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+    model[1].weight.data[0, 1] = value
+
+    def run():
+        mask = torch.full((2, 3), -math.inf)
+        torch.softmax(mask.tril(), -1)
+        model(torch.ones(2, 3)).sum().backward()
+
+    found = look(run)
+    assert names(found)[0] == "Functional.linear.1.forward"
+    assert "comes in with an input that no recorded call gave (input.1)" in str(found.overflows[0])
+
+
+def test_nan_that_an_assignment_wrote_is_no_input_that_no_call_gave(look):
+    def run():
+        x = torch.ones(3)
+        x[0] = math.nan
+        torch.exp(x)
+
+    assert names(look(run)) == []
 
 
 def programs():
