@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from msprobe_standards.exemption import SAME_AS_CPU
+from pytest_msprobe.engine.replay.judging.informative_inputs import without_number
 from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note, is_of_second_run
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
@@ -62,7 +63,7 @@ def _weak_evidence(result: DirectionResult, check: DirectionCheck) -> str:
     if check.direction == "backward" and (name := _own_backward(prepared.trial)):
         return f"golden's gradients come from the backward of {name}, which was judged by itself"
     lost = "" if prepared.informative is None else prepared.informative.lost(check.direction)
-    return lost or prepared.functions.stand_in()
+    return lost or without_number(prepared.trial, check.direction) or prepared.functions.stand_in()
 
 
 def add_left_open(result: DirectionResult, check: DirectionCheck) -> DirectionResult:

@@ -19,6 +19,7 @@ from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.judging.half_precision import judged_in_float64
+from pytest_msprobe.engine.replay.judging.informative_inputs import without_number
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note
 from pytest_msprobe.engine.replay.own_backward import judge_by_differences
@@ -109,8 +110,9 @@ class FunctionCheck:
         result = result_of(record, functools.partial(self._judged, direction), self.raised)
         if result.breakdown is Breakdown.TEST and self.raised:
             result = replace(result, notes=(*result.notes, *self._golden_notes()))
-        if direction == "backward" and self._not_judged and result.verdict.outcome == "pass":
-            result = result.with_extra(LITTLE_JUDGED, self._not_judged)
+        little = (self._not_judged if direction == "backward" else "") or without_number(self.trial, direction)
+        if little and result.verdict.outcome == "pass":
+            result = result.with_extra(LITTLE_JUDGED, little)
         if direction == "forward":
             result = self._forward = _failure_to_judge(result)
         return add_conditioning_note(result, self.trial, direction)

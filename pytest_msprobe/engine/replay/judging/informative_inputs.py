@@ -14,7 +14,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from msprobe_standards import in_parts
-from msprobe_standards.tensor_layouts import as_array, is_array
+from msprobe_standards.tensor_layouts import as_array, is_array, is_plain
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Gradients
 from pytest_msprobe.engine.replay.trials.trial import Trial
@@ -92,6 +92,20 @@ def lost_gradients(produced: Gradients, call: Call) -> str:
     if not gradients or any(_reaches(gradient, least) for gradient in gradients):
         return ""
     return "the gradients of the drawn inputs are zero, the recorded ones were not"
+
+
+def without_number(trial: Trial, direction: Direction) -> str:
+    """Return that golden's results are all NaN or infinite, where the trial keeps them; empty where they are not."""
+    kept = vars(trial).get("golden" if direction == "forward" else "golden_gradients")
+    tensors = [tensor for _, tensor in tensors_with_paths(getattr(kept, "output", kept)) if tensor.numel()]
+    has_number = any(
+        not (is_plain(tensor) and tensor.is_floating_point())
+        # The first element of most says so.
+        or math.isfinite(tensor[(0,) * tensor.dim()])
+        or bool(tensor.isfinite().any())
+        for tensor in tensors
+    )
+    return "golden's results are NaN or infinite throughout" if tensors and not has_number else ""
 
 
 def _recorded_variety(element: TensorElement) -> _Variety:

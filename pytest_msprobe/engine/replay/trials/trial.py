@@ -63,7 +63,7 @@ class Trial:
         self._golden_side = golden_side(subject.operation, subject.arguments)
         self._target_side = Side(
             placement_for(device, subject),
-            _same_dtype,
+            lambda dtype: dtype,
             device.location(),
             device.call,
             subject.autocast,
@@ -366,10 +366,6 @@ class Trial:
 def as_sequence(output: Any) -> Any:
     """Return a run's output as the sequence or mapping that it is, a single one as the only item of a list."""
     return output if isinstance(output, (list, tuple, dict)) and not isinstance(output, torch.Size) else [output]
-
-
-def _same_dtype(dtype: torch.dtype) -> torch.dtype:
-    return dtype
 
 
 def on_target(run: Callable[[], _Result]) -> _Result:

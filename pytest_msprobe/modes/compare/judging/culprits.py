@@ -105,10 +105,6 @@ def _ratio(part: Value | None, whole: Value | None, spread: float) -> float | No
     return spread * sizes[0].norm / sizes[1].norm
 
 
-def _of_sign(values: PlacedValues, spread: float) -> float | None:
-    return 1.0
-
-
 def _of_adam(values: PlacedValues, spread: float) -> float | None:
     rate = number_at(values, "input.lr", math.nan)
     return None if math.isnan(rate) else spread * abs(rate)
@@ -119,7 +115,7 @@ SIZES: Mapping[str, StepSize] = {
     "addition": _of_addition,
     "quotient": _of_division,
     "added_quotient": _of_added_division,
-    "sign": _of_sign,
+    "sign": lambda values, spread: 1.0,
     "adam": _of_adam,
 }
 # MindSpore's optimizers assign what they add.

@@ -86,7 +86,30 @@ def test_a_recorded_nan_is_not_said_to_have_been_more_than_drawn_values(
     shape = recorded["shape"]
     call = recorder.keep("Torch.log.0", forward(tensor(*shape, low=-1.0, high=-1.0), output=[recorded]))
     found = check(call).forward
-    assert (found.outcome, found.extras.get(LITTLE_JUDGED)) == ("pass", None)
+    assert found.outcome == "pass"
+    assert "one or two values" not in found.extras[LITTLE_JUDGED]
+
+
+@pytest.mark.parametrize(
+    ("values", "little"),
+    [
+        ([-1.0, -2.0], "golden's results are NaN or infinite throughout"),
+        ([-1.0, 2.0], None),
+        ([0.0, 0.0], "golden's results are NaN or infinite throughout"),
+        ([], None),
+    ],
+    ids=["NaN", "NaN and a number", "infinite", "empty"],
+)
+def test_a_pass_without_any_finite_golden_result_says_that_little_was_judged(
+    recorder: Any, check: Any, values: list[float], little: str | None
+) -> None:
+    found = check(recorder.Torch.log(torch.tensor(values))).forward
+    assert (found.outcome, found.extras.get(LITTLE_JUDGED)) == ("pass", little)
+
+
+def test_a_gradient_without_any_finite_golden_result_says_that_little_was_judged(recorder: Any, check: Any) -> None:
+    found = check(recorder.Torch.rsqrt(torch.zeros(3, requires_grad=True))).backward
+    assert (found.outcome, found.extras[LITTLE_JUDGED]) == ("pass", "golden's results are NaN or infinite throughout")
 
 
 def test_random_regions_say_that_little_was_judged(recorder: Any, check: Any) -> None:
