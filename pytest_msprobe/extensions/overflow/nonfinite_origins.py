@@ -22,7 +22,7 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.extensions.overflow.anomaly import (
     AnomalyKind,
     Finding,
-    GivenBefore,
+    NumbersSoFar,
     IgnoreRules,
     RecordIO,
     ValuePath,
@@ -139,7 +139,7 @@ def _together(ranks: Sequence[_Rank], transfers: Transfers[_Node]) -> list[list[
 
 
 def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int]) -> _Rank:
-    state, given = _Rank(rank), GivenBefore()
+    state, so_far = _Rank(rank), NumbersSoFar()
     for name, raw in dump.records.items():
         communicates = is_communication(name)
         if not communicates and (not may_hold_non_finite(bytes(raw)) or not is_judgeable(name)):
@@ -153,12 +153,12 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
         finding = find_scene(traffic)
         if finding is not None and is_ignored(finding, name, rules):
             finding = None
-        coming_in = None if finding is None or communicates else given.coming_in(finding)
+        coming_in = None if finding is None or communicates else so_far.coming_in(finding)
         if coming_in is not None:
             finding, state.coming_in[name] = coming_in, coming_in
-        given.note(traffic)
+        so_far.note(traffic)
         if not traffic.outputs and any(end.takes for end in ends):
-            given.note_unknown()
+            so_far.note_unknown()
         arises = finding is not None and finding.scene in _BEGINNINGS
         if arises:
             state.arising.append(name)

@@ -186,7 +186,7 @@ def find_scene(traffic: RecordIO) -> Finding | None:
     return _jump(before, after)
 
 
-class GivenBefore:
+class NumbersSoFar:
     """The kinds of numbers that the calls of one rank have given so far: NaN, or infinite numbers other than -inf.
 
     From it follows which call is the first to be given a NaN that none of them made. An infinite number alone may be
@@ -198,15 +198,15 @@ class GivenBefore:
         self._inf = False
 
     def note(self, traffic: RecordIO) -> None:
-        """Take what a call gave; what gives nothing, as an assignment does, may have written what it was given."""
+        """Note what a call gave; one that gives nothing, as an assignment does, may have written its inputs."""
         effects = effects_of_record(traffic.name)
-        given = [place.leaf for place in traffic.outputs if not effects.is_undefined(place.position)]
-        given = given or [place.leaf for place in traffic.inputs]
-        self._nan |= any(map(_is_nan, given))
-        self._inf |= any(map(_is_no_mask, given))
+        leaves = [place.leaf for place in traffic.outputs if not effects.is_undefined(place.position)]
+        leaves = leaves or [place.leaf for place in traffic.inputs]
+        self._nan |= any(map(_is_nan, leaves))
+        self._inf |= any(map(_is_no_mask, leaves))
 
     def note_unknown(self) -> None:
-        """Take that a call may have given, or written, what is not recorded."""
+        """Note that a call may have given, or written, what is not recorded."""
         self._nan = self._inf = True
 
     def coming_in(self, finding: Finding) -> Finding | None:

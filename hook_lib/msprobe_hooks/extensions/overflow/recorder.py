@@ -22,7 +22,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     BUILT_IN,
     AnomalyKind,
     Finding,
-    GivenBefore,
+    NumbersSoFar,
     ValuePath,
     find_scene,
     is_ignored,
@@ -124,7 +124,7 @@ class OverflowRecorder(LookingRecorder):
         self._overwritten: dict[State, Any] = {}
         self._non_finite: dict[State, TensorEntry | None] = {}
         self._around: set[str] = set()
-        self._given = GivenBefore()
+        self._so_far = NumbersSoFar()
         self._threads = _Thread()
 
     # what observers ask
@@ -169,7 +169,7 @@ class OverflowRecorder(LookingRecorder):
             self.summary.looked_at += 1
             if not outputs and self._may_write_non_finite(record):
                 self._settle()
-                self._given.note_unknown()
+                self._so_far.note_unknown()
             if observed is not None and not is_healthy:
                 if None in answers:
                     self._take_into_ring(observed, arrived)
@@ -209,7 +209,7 @@ class OverflowRecorder(LookingRecorder):
         super().close_step(is_last=is_last)
         for records in (self._non_finite, self._around):
             records.clear()
-        self._given = GivenBefore()
+        self._so_far = NumbersSoFar()
         self._threads = _Thread()
         if files is not None and files.is_empty:
             files.remove()
@@ -332,8 +332,8 @@ class OverflowRecorder(LookingRecorder):
         dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
         traffic = read_record_io(dump, observed.name)
         found = find_scene(traffic)
-        finding = None if found is None else self._given.coming_in(found) or found
-        self._given.note(traffic)
+        finding = None if found is None else self._so_far.coming_in(found) or found
+        self._so_far.note(traffic)
         if finding is None or finding.scene not in _BEGINNINGS or is_ignored(finding, observed.name, BUILT_IN):
             return
         if observed.parent is not None:
