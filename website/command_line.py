@@ -31,7 +31,7 @@ _PAGES = {
     "monitor": "monitor.md",
     "communication": "communication.md",
     "environment": "environment.md",
-    "checkpoint": "checkpoints.md",
+    "checkpoint": "environment.md",
     "record": "recording.md",
 }
 _START = """\
