@@ -38,6 +38,6 @@ def on_post_build(config: Any, **_: Any) -> None:
         page.parent.mkdir(exist_ok=True)
         page.write_text(
             f'<!doctype html><html lang="en"><title>Moved</title><link rel="canonical" href="{address}">'
-            f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">This page has moved.</a></html>\n',
+            f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">It has moved.</a></html>\n',
             encoding="utf-8",
         )
