@@ -58,7 +58,7 @@ def test_search_finds_the_page_that_answers_first(browser: Any, address: str, qu
 def test_an_old_address_leads_to_the_section_that_has_its_text(browser: Any, address: str) -> None:
     browser.get(f"{address}/feed/")
     until(browser, lambda: browser.current_url == f"{address}/bisect/#feeding-modules")
-    assert any("Feeding modules" in text for text in texts(browser, "h2"))
+    until(browser, lambda: any("Feeding modules" in text for text in texts(browser, "article h2")))
 
 
 @pytest.mark.nightly
