@@ -120,7 +120,7 @@ BENCHMARKS = (
     ),
     Benchmark("Communication", "communication.md", "communication.py", "--ranks 4 --records 100"),
     Benchmark("Weight sync", "weight-sync.md", "weight_sync.py", "--layers 1"),
-    Benchmark("A remote device", "many-machines.md", "remote.py", "--rounds 2 --bytes 4096", (command("sshd"),)),
+    Benchmark("A remote device", "baselines.md", "remote.py", "--rounds 2 --bytes 4096", (command("sshd"),)),
     Benchmark("Many workers", "many-machines.md", "scaling.py", "--workers 1 2 --records 50 --seconds 0.05"),
     Benchmark("Faults and correct devices", "verdict-quality.md", "verdict_quality.py", "--per-api 1"),
     Benchmark("Other tools", "verdict-quality.md", "tools", "--every 200"),
@@ -134,7 +134,7 @@ BENCHMARKS = (
     ),
     Benchmark("Healthy random numbers", "verdict-quality.md", "random_draws.py", "--draws 100"),
     Benchmark("Crashes and hangs", "containment.md", "chaos.py", "--items 60 --faults 6 --kills 1"),
-    Benchmark("Faults of MindSpore", "mindspore.md", "mindspore_faults.py", "", (WITH_MINDSPORE,), MINDSPORE),
+    Benchmark("Faults of MindSpore", "verdict-quality.md", "mindspore_faults.py", "", (WITH_MINDSPORE,), MINDSPORE),
     Benchmark(
         "Accuracy of MindSpore's CPU kernels",
         "standards-reference.md",

@@ -31,7 +31,7 @@ _PAGES = {
     "monitor": "monitor.md",
     "communication": "communication.md",
     "environment": "environment.md",
-    "checkpoint": "checkpoints.md",
+    "checkpoint": "environment.md",
     "record": "recording.md",
 }
 _START = """\
@@ -167,8 +167,9 @@ def _argument_row(action: argparse.Action) -> tuple[str, str]:
 
 def _table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     titles = list(titles)
-    lines = [titles, ["---"] * len(titles), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    lines = [titles, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    head, *body = (f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join([head, f"|{'---|' * len(titles)}\n", *body])
 
 
 def _prose(text: str) -> str:

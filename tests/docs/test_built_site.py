@@ -55,6 +55,12 @@ def test_search_finds_the_page_that_answers_first(browser: Any, address: str, qu
     assert found[0] == f"/{page}/", found
 
 
+def test_an_old_address_leads_to_the_section_that_has_its_text(browser: Any, address: str) -> None:
+    browser.get(f"{address}/feed/")
+    until(browser, lambda: browser.current_url == f"{address}/bisect/#feeding-modules")
+    until(browser, lambda: any("Feeding modules" in text for text in texts(browser, "article h2")))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["", "check-page/", "user-guide/", "api/hooks/"])

@@ -43,8 +43,8 @@ DAILY = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in """across-frameworks api/pytest_msprobe ci communication comparing first-check first-comparison
-        from-msprobe graph install mindspore overflow reading-a-failure standards train-and-inference user-guide
+        for name in """across-frameworks api/pytest_msprobe communication comparing first-check first-comparison
+        from-msprobe install journal mindspore overflow reading-a-failure standards tools train-and-inference user-guide
         weight-sync your-functions""".split()
     ),
 ]

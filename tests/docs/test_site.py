@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
+
+from website.links import MOVED
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -27,6 +31,15 @@ def test_a_page_for_newcomers_shows_the_program_that_is_run(page: str, program: 
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items(), ids=MOVED)
+def test_an_old_address_leads_to_the_section_that_has_its_text(old: str, new: str) -> None:
+    page, _, anchor = new.partition("#")
+    assert not (ROOT / "docs" / f"{old}.md").exists()
+    tokens = MarkdownIt().parse((ROOT / "docs" / f"{page}.md").read_text())
+    headings = [text.content for tag, text in pairwise(tokens) if tag.type == "heading_open"]
+    assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_the_index_of_decisions_lists_every_page_of_them() -> None:

@@ -20,13 +20,13 @@ from tests.support.shown_output import says
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "public_bugs"
-PAGE = (ROOT / "docs" / "public-bugs.md").read_text()
+PAGE = (ROOT / "docs" / "verdict-quality.md").read_text()
 SHARED = {"conftest", "simulated"}
 # Before torch 2.4, a fused optimizer needs a GPU, and rms_norm is missing.
 TOO_NEW = set() if hasattr(torch.nn, "RMSNorm") else {"skipped_step", "wide_weight"}
 PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
-_SECTION = re.compile(r"^## .+?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^### .+?(?=^###? |\Z)", re.MULTILINE | re.DOTALL)
 _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| \[.+?\]\((?P<link>.+?)\) \| .+? \| `(?P<program>\w+)` \| (?P<last>.+) \|$", re.MULTILINE)
 

@@ -42,7 +42,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "draw one or two recorded runs as a graph",
             "dump.json --golden golden/dump.json --html graph.html",
-            "graph.md",
+            "tools.md",
             f"{__name__}.graph_command",
         ),
     )

@@ -49,7 +49,7 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
         Command(
             "record operators of torch, MindSpore or a library to check",
             "--dtype bfloat16 --op 'nn.functional.*' -o operators",
-            "operators.md",
+            "new-accelerator.md",
             f"{__name__}.operators_command",
         ),
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # minus the value to which SELU saturates: what alpha dropout puts in place of an element (Klambauer et al., 2017)
 _ALPHA = 1.7580993408473766
-# scaling and shifting round a handful of times (docs/random-results.md)
+# scaling and shifting round a handful of times (docs/screening.md)
 _ROUNDINGS = 3
 # masks of an NPU are filled up to so many bits or bytes
 _FILLED_TO = 128
@@ -242,7 +242,7 @@ class SlopeProperty:
             x.isfinite() & (x < 0) & (x.abs() * min(1.0, abs(self.lower) or 1.0) > limits.smallest_normal / limits.eps)
         )
         slopes = y[legible] / x[legible]
-        # docs/random-results.md, on the roundings here and below
+        # docs/screening.md, on the roundings here and below
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
         verdicts = against(slopes, bounds, eps=limits.eps, spread=spread)

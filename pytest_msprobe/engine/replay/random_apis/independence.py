@@ -26,7 +26,7 @@ from pytest_msprobe.engine.replay.random_apis.tail_bound import bernstein, small
 _PAIRS = 2**18
 _MIRRORED = 2**16
 _PRODUCTS = 2**14
-# docs/random-results.md: with its other tests, a check makes no more than 500.
+# docs/screening.md: with its other tests, a check makes no more than 500.
 _MOST_DISTANCES = 30
 _LINEAR = 2**11  # bits of a loop in Python, which takes a millisecond
 # Lanes of vector units and threads of a block; blocks of a tile and of a core.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
 
 #: Half precision kernels draw their uniform numbers from a grid as coarse as the dtype, and what they make of them
-#: is off by a few steps of that grid (docs/random-results.md).
+#: is off by a few steps of that grid (docs/screening.md).
 GRID_STEPS = 4
 # Draws that are judged together: as many as make so many elements, more where a verdict is near a limit.
 _SMALL, _DOUBTED, _MOST_DRAWS = 2**13, 2**18, 16

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from msprobe_standards.verdict import Verdict
 
-# docs/random-results.md, on these and on the roundings that are allowed below.
+# docs/screening.md, on these and on the roundings that are allowed below.
 _BINS = 10
 _CATEGORY_LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 # 1 / 15! is below the probability with which a test may be wrong

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from msprobe_standards.verdict import Verdict, worst
 
-# docs/random-results.md: no check makes more than 500 tests, so a healthy generator fails one
+# docs/screening.md: no check makes more than 500 tests, so a healthy generator fails one
 # with a probability below 1e-9.
 _ALARM_PER_TEST = 2e-12
 LIMIT = math.log(2 / _ALARM_PER_TEST)

@@ -74,7 +74,7 @@ class BoundedProperty:
         if malformed:
             return malformed
         y = tensors(output)[0]
-        # sums of many rounded terms: a few steps beyond the bound are rounding (docs/random-results.md)
+        # sums of many rounded terms: a few steps beyond the bound are rounding (docs/screening.md)
         limit = self.bound * (1 + 16 * torch.finfo(y.dtype).eps + _ROUNDED_OPERANDS)
         large = int((y.double().abs() > limit).sum())
         if large:

@@ -1,6 +1,6 @@
 """Tolerance of series: how far statistics of two correct runs may differ, and a watched tensor in both.
 
-The constants are derived in docs/monitor-two-runs.md.
+The constants are derived in docs/monitor-reference.md.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _OTHER_ELEMENTS = 4.0
 # Decimals with which some value of a run is written that was not rounded.
 _WHOLE_DIGITS = 15
 
-# docs/monitor-two-runs.md, "Tolerance" and "What is found", has the runs in which all below was measured: a GPT and a
-# ResNet, with SGD and Adam, in other threads, batches and kernels.
+# docs/monitor-reference.md, "Tolerance of two runs", has the runs in which all below was measured: a GPT and a ResNet,
+# with SGD and Adam, in other threads, batches and kernels.
 
 #: Honest differences of a step are at most this many times the largest of the steps before: it was up to 27 times
 #: without a ReLU, and 7 times from step to step with one.

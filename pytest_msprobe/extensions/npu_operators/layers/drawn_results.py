@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # a kernel may hold the probability in half precision
 _SLACK = rounding(torch.float16)
-# a quotient, a product and the softmax's own last places (docs/random-results.md)
+# a quotient, a product and the softmax's own last places (docs/screening.md)
 _ROUNDINGS = 4
 
 
