@@ -22,8 +22,8 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.extensions.overflow.anomaly import (
     AnomalyKind,
     Finding,
-    NumbersSoFar,
     IgnoreRules,
+    NumbersSoFar,
     RecordIO,
     ValuePath,
     find_scene,

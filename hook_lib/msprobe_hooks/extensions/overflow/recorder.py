@@ -331,8 +331,8 @@ class OverflowRecorder(LookingRecorder):
         raw = {name: msgspec.Raw(as_json(record)) for name, record in records.items()}
         dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
         traffic = read_record_io(dump, observed.name)
-        found = find_scene(traffic)
-        finding = None if found is None else self._so_far.coming_in(found) or found
+        finding = find_scene(traffic)
+        finding = finding and (self._so_far.coming_in(finding) or finding)
         self._so_far.note(traffic)
         if finding is None or finding.scene not in _BEGINNINGS or is_ignored(finding, observed.name, BUILT_IN):
             return

@@ -96,8 +96,8 @@ def lost_gradients(produced: Gradients, call: Call) -> str:
 
 def without_number(trial: Trial, direction: Direction) -> str:
     """Return that golden's results are all NaN or infinite, where the trial keeps them; empty where they are not."""
-    kept = vars(trial).get("golden" if direction == "forward" else "golden_gradients")
-    tensors = [tensor for _, tensor in tensors_with_paths(getattr(kept, "output", kept)) if tensor.numel()]
+    results = vars(trial).get("golden" if direction == "forward" else "golden_gradients")
+    tensors = [tensor for _, tensor in tensors_with_paths(getattr(results, "output", results)) if tensor.numel()]
     has_number = any(
         not (is_plain(tensor) and tensor.is_floating_point())
         # The first element of most says so.
