@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msprobe_hooks.dump.names import coarser
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue, Profile
+from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue
 from pytest_msprobe.extensions.inference.log_probabilities import (
     LogProbabilities,
     advice,
@@ -25,14 +24,9 @@ from pytest_msprobe.extensions.inference.log_probabilities import (
     reason,
 )
 from pytest_msprobe.extensions.inference.noted_causes import Finding, found_causes
-from pytest_msprobe.extensions.inference.options import PROFILE, no_rows
-from pytest_msprobe.extensions.inference.passes import ForwardPass, read_passes
-from pytest_msprobe.extensions.inference.recorded_weights import (
-    UNIT_ROUNDOFF,
-    RecordedWeights,
-    WeightError,
-    compare_weights,
-)
+from pytest_msprobe.extensions.inference.passes import read_passes
+from pytest_msprobe.extensions.inference.profile import open_profile, require_tensors
+from pytest_msprobe.extensions.inference.recorded_weights import RecordedWeights, WeightError, compare_weights
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import SIDES, SideName, TokenPairs, token_pairs
@@ -69,43 +63,6 @@ def layout_notes(side: SideName, run: RunValues) -> Iterator[str]:
         yield f"{side}: {run.left_out} of {run.left_out + len(run.passes)} passes left out: nothing says their tokens"
 
 
-def _require_tensors(path: Path, passes: Sequence[ForwardPass]) -> None:
-    """Raise DumpError where a run has no tensors, and so no rows."""
-    task = next(call.dump.task for one in passes for calls in one.modules.values() for call in calls)
-    if task != "tensor":
-        raise DumpError(f"{path}: {no_rows(task)}")
-
-
-def open_profile(
-    path: Path, golden: RunValues, target: RunValues, names: ModelNames, batches: MicroBatches | None, inherited: float
-) -> Profile:
-    """Return the profile in a recording: the golden run's step in another precision.
-
-    Raises DumpError where it is no such recording, or finer than the runs that it is to explain.
-    """
-    passes = read_passes(path, names, batches)
-    _require_tensors(path, passes)
-    run = RunValues(passes, names, golden.sizes)
-    run.widths = golden.own_widths
-    values = compared_names(run, golden)
-    pairs = token_pairs(*([one.layout for one in side.passes if one.layout is not None] for side in (run, golden)))
-    if not values or not len(pairs):
-        missing = "module" if not values else "token"
-        raise DumpError(
-            f"{path}: no {missing} of it is one of the golden run; the profile ({PROFILE}) is the trainer's own step, "
-            "recorded in another precision"
-        )
-    dtypes = [{name: side.dtype(name) for name in values if side.has(name)} for side in (run, golden, target)]
-    for name in values:
-        own, theirs, engine = (side.get(name, "") for side in dtypes)
-        if own and theirs and engine and UNIT_ROUNDOFF[coarser(own, theirs)] < UNIT_ROUNDOFF[coarser(engine, theirs)]:
-            raise DumpError(
-                f"{path}: computes {name} in {own}, the golden run in {theirs} and the target in {engine}; "
-                f"record the trainer's step in {coarser(engine, theirs)} as the profile ({PROFILE})"
-            )
-    return Profile(ForwardJudge(values, run, golden, pairs, inherited=inherited), pairs, values)
-
-
 #: The item of the log probabilities.
 LOG_PROBABILITIES = "log_probabilities"
 #: Those of what they mean for a training: how far the distributions are apart, and the weights of importance sampling.
@@ -123,7 +80,8 @@ class InferencePair:
 
     ``inherited`` is how many times the error of its inputs a value may have without being a culprit, ``clip`` how far
     from 1 the ratio of probabilities may be before a clipped objective drops a token. ``batches`` are those of two runs
-    of one step in other micro-batches. ``profile`` is a recording of the golden run's step in another precision.
+    of one step in other micro-batches. ``profile`` is a recording of the golden run's step in another precision, or the
+    report of its comparison with the golden run.
 
     Raises DumpError where a run cannot be used, or both share no token or no module.
     """
@@ -149,7 +107,7 @@ class InferencePair:
         sizes = sizes or ModelSizes()
         passes = [read_passes(path, names, batches) for path in (target, golden)]
         for path, forward_passes in zip((target, golden), passes, strict=True):
-            _require_tensors(path, forward_passes)
+            require_tensors(path, forward_passes)
         self.target, self.golden = (RunValues(forward_passes, names, sizes) for forward_passes in passes)
         for path, run, forward_passes in ((target, self.target, passes[0]), (golden, self.golden, passes[1])):
             if not run.passes:
@@ -166,10 +124,9 @@ class InferencePair:
                 f"{target}: no module of it is one of {golden}; compare runs of one model, or name their modules by "
                 "--msprobe-mapping with model_names"
             )
-        own = None
-        if profile is not None:
-            own = open_profile(profile, self.golden, self.target, names, batches, inherited)
-        self._judge = ForwardJudge(self.values, self.target, self.golden, self.pairs, inherited=inherited, profile=own)
+        sides = self.target, self.golden
+        own = None if profile is None else open_profile(profile, self.golden, self.target, names, batches, inherited)
+        self._judge = ForwardJudge(self.values, *sides, self.pairs, inherited=inherited, profile=own)
 
     @cached_property
     def pairs(self) -> TokenPairs:
@@ -361,6 +318,8 @@ class InferencePair:
                 "tokens": float(len(measured.pairs)),
                 "left_out": float(judged.left_out),
             }
+            if judged.lengths is not None:
+                metrics |= {"length": judged.lengths.mean, "length_deviation": judged.lengths.deviation}
         sides = []
         for number, run in enumerate((self.target, self.golden)):
             shape = (len(measured.pairs), measured.width) if measured is not None else ()
