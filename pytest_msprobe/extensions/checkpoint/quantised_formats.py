@@ -199,11 +199,11 @@ def decode(weight: Quantised, number: int, part_lengths: PartLengths) -> Decoded
     groups = None if weight.groups is None else _matrix(weight.groups, number, count)
     if stored.dim() == 2:
         return Decoded(*_of_words(weight, stored, scale.float(), zeros, groups), epsilon)
-    each = [
+    matrices = [
         _of_words(weight, stored[place], scale[place].float(), _at(zeros, place), _at(groups, place))
         for place in range(len(stored))
     ]
-    codes, quanta, scales = (torch.stack(parts) for parts in zip(*each, strict=True))
+    codes, quanta, scales = (torch.stack(parts) for parts in zip(*matrices, strict=True))
     return Decoded(codes, quanta, scales, epsilon)
 
 

@@ -58,7 +58,7 @@ class _Value(msgspec.Struct, frozen=True):
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What a profile needs of a report; others write more, or other files of JSON."""
+    """The part of a report that a profile needs."""
 
     format: str = ""
     target_is_fused: bool = False
@@ -125,8 +125,8 @@ def _kept(path: Path, golden: RunValues, target: RunValues) -> Profile:
     except (OSError, JsonError) as error:
         raise DumpError(f"{path}: no profile ({PROFILE}): {error}; {_REMEDY}") from None
     if report.format != FORMAT:
-        found = f"its format is {report.format!r}" if report.format else "it has no format"
-        raise DumpError(f"{path}: no profile ({PROFILE}): {found}, not {FORMAT!r}; {_REMEDY}")
+        problem = f"its format is {report.format!r}" if report.format else "it has no format"
+        raise DumpError(f"{path}: no profile ({PROFILE}): {problem}, not {FORMAT!r}; {_REMEDY}")
     if report.weights_that_differ:
         raise DumpError(
             f"{path}: its run held other weights than the golden one, first {report.weights_that_differ[0]}; {_REMEDY}"
