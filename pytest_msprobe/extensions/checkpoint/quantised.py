@@ -25,7 +25,7 @@ _OF_ACTIVATIONS = (
 _EXPLAINED = 0.9
 _LEAST_FACTOR = 1.05
 
-_Compute = Callable[[Quantised, PartLengths, int], Tensor]
+_Compute = Callable[[Quantised, PartLengths, int, int | None], Tensor]
 
 
 def dequantised(
@@ -82,7 +82,8 @@ def _as_shared(weight: Quantised, compute: _Compute, part_lengths: PartLengths) 
         replace(
             weight.codes.matrices[number],
             shape=shape,
-            load=partial(compute, weight, part_lengths, number),
+            load=partial(compute, weight, part_lengths, number, None),
+            load_matrix=partial(compute, weight, part_lengths, number) if count == 1 and len(shape) > 2 else None,
             has_values=has_values,
             stored=stored,
             quantised=weight.words,
@@ -96,18 +97,18 @@ def _no_digest(shape: Sequence[int]) -> MatrixDigest:
     return MatrixDigest(Digest(np.zeros(shape[0] if shape else 1, np.uint64), None))
 
 
-def _values(weight: Quantised, part_lengths: PartLengths, number: int) -> Tensor:
+def _values(weight: Quantised, part_lengths: PartLengths, number: int, place: int | None) -> Tensor:
     """Return the values of one matrix in float32. Raises CheckpointError."""
-    decoded = decode(weight, number, part_lengths)
+    decoded = decode(weight, number, part_lengths, place)
     return decoded.codes * decoded.scale
 
 
-def _allowed(weight: Quantised, part_lengths: PartLengths, number: int) -> Tensor:
+def _allowed(weight: Quantised, part_lengths: PartLengths, number: int, place: int | None) -> Tensor:
     """Return how far from each value what was quantised may be: half a quantum, one where the code is the last.
 
     A quantiser that divides by scales in bfloat16 or float16 rounds to these as well.
     """
-    decoded = decode(weight, number, part_lengths)
+    decoded = decode(weight, number, part_lengths, place)
     rounding = decoded.epsilon * (decoded.codes * decoded.scale).abs()
     return decoded.quanta * decoded.scale.abs() + rounding
 

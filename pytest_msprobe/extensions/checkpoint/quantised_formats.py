@@ -102,7 +102,7 @@ class Quantised:
             names = {"awq": "AWQ", "gptq": "GPTQ", "compressed": "compressed-tensors"}
             return f"int{self.bits} of {names[self.layout]}"
         dtype, scale, shape = _dtype(self.codes), self.scale.shape, self.shape
-        if len(self.codes.matrices) > 1 and scale:
+        if len(shape) > 2 and scale:
             scale, shape = scale[1:], shape[1:]
         if math.prod(scale) == 1:
             return f"{dtype} with one scale"
@@ -183,32 +183,54 @@ def _dtype(shared: SharedParameter) -> str:
     return shared.matrices[0].dtype if shared.matrices else ""
 
 
-def decode(weight: Quantised, number: int, part_lengths: PartLengths) -> Decoded:
-    """Return one matrix of a weight, or its whole stack where that is one tensor. Raises CheckpointError."""
+def decode(weight: Quantised, number: int, part_lengths: PartLengths, place: int | None = None) -> Decoded:
+    """Return one matrix of a weight, or a stack that is one tensor: all of it, or the matrix in a ``place``.
+
+    Raises CheckpointError.
+    """
     count = len(weight.codes.matrices)
     stored = weight.codes.matrices[number].load()
-    scale = _matrix(weight.scale, number, count)
+    parts = (weight.scale, weight.zeros, weight.groups, weight.second)
+    others = [None if part is None else _matrix(part, number, count) for part in parts]
+    if stored.dim() < (4 if weight.layout == "blocks" else 3):
+        return _decoded(weight, part_lengths, stored, *others)
+    size = len(stored)
+    places = range(size) if place is None else (place,)
+    matrices = [
+        _decoded(weight, part_lengths, stored[at], *(_at(other, at, size) for other in others)) for at in places
+    ]
+    if place is not None:
+        return matrices[0]
+    codes, quanta, scale = (
+        torch.stack([getattr(one, name).expand(one.codes.shape) for one in matrices])
+        for name in ("codes", "quanta", "scale")
+    )
+    return Decoded(codes, quanta, scale, matrices[0].epsilon)
+
+
+def _at(part: Tensor | None, place: int, size: int) -> Tensor | None:
+    return part[place] if part is not None and part.dim() and part.shape[0] == size else part
+
+
+def _decoded(
+    weight: Quantised,
+    part_lengths: PartLengths,
+    stored: Tensor,
+    scale: Tensor | None,
+    zeros: Tensor | None,
+    groups: Tensor | None,
+    second: Tensor | None,
+) -> Decoded:
+    """Return the one matrix of these tensors."""
+    assert scale is not None
     epsilon = torch.finfo(scale.dtype if scale.dtype in (torch.bfloat16, torch.float16) else torch.float32).eps
     if weight.layout == "whole":
         spread = _spread(_as_scale(scale), stored.shape, weight.name, part_lengths)
         has_powers = _dtype(weight.scale) in _POWERS_OF_TWO
         return Decoded(stored.float(), _half_quantum(stored, has_powers=has_powers), spread, epsilon)
     if weight.layout in ("float4", "blocks"):
-        return _of_bytes(weight, number, stored, _as_scale(scale), part_lengths)
-    zeros = None if weight.zeros is None else _matrix(weight.zeros, number, count)
-    groups = None if weight.groups is None else _matrix(weight.groups, number, count)
-    if stored.dim() == 2:
-        return Decoded(*_of_words(weight, stored, scale.float(), zeros, groups), epsilon)
-    matrices = [
-        _of_words(weight, stored[place], scale[place].float(), _at(zeros, place), _at(groups, place))
-        for place in range(len(stored))
-    ]
-    codes, quanta, scales = (torch.stack(parts) for parts in zip(*matrices, strict=True))
-    return Decoded(codes, quanta, scales, epsilon)
-
-
-def _at(stack: Tensor | None, place: int) -> Tensor | None:
-    return None if stack is None else stack[place]
+        return Decoded(*_of_bytes(weight, stored, _as_scale(scale), second, part_lengths), epsilon)
+    return Decoded(*_of_words(weight, stored, scale.float(), zeros, groups), epsilon)
 
 
 def _as_scale(scale: Tensor) -> Tensor:
@@ -220,25 +242,24 @@ def _as_scale(scale: Tensor) -> Tensor:
     return torch.where(exponents == _E8M0_NAN, torch.nan, powers)
 
 
-def _of_bytes(weight: Quantised, number: int, stored: Tensor, scale: Tensor, part_lengths: PartLengths) -> Decoded:
-    """Return two values of each byte, the first of the low bits, with the scales of their blocks."""
+def _of_bytes(
+    weight: Quantised, stored: Tensor, scale: Tensor, second: Tensor | None, part_lengths: PartLengths
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return two values of each byte, the first of the low bits, their quanta, and the scales of their blocks."""
+    if weight.layout == "blocks":
+        stored = stored.flatten(-2)
     stored = stored.view(torch.uint8)
     pairs = torch.stack([stored & 15, stored >> 4], dim=-1).flatten(-2).long()
     sizes = pairs & 7
     codes = torch.where(pairs < 8, 1.0, -1.0) * torch.tensor(_E2M1)[sizes]
     quanta = torch.tensor(_E2M1_QUANTA)[sizes]
-    if weight.layout == "blocks":
-        whole = scale[..., None].expand(codes.shape)
-        turned = [one.flatten(-2).transpose(-1, -2) for one in (codes, quanta, whole)]
-        return Decoded(turned[0], turned[1], turned[2], torch.finfo(torch.float32).eps)
     if not scale.numel() or codes.shape[-1] % scale.shape[-1]:
         raise CheckpointError(f"scales of {weight.name} have shape {list(scale.shape)}, its codes {list(stored.shape)}")
     scale = scale.repeat_interleave(codes.shape[-1] // scale.shape[-1], -1)
-    if weight.second is not None:
-        second = _matrix(weight.second, number, len(weight.codes.matrices)).float()
-        second = _spread(second, codes.shape, weight.name, part_lengths)
-        scale = scale / second if weight.divides else scale * second
-    return Decoded(codes, quanta, scale, torch.finfo(torch.float32).eps)
+    if second is not None:
+        spread = _spread(second.float(), codes.shape, weight.name, part_lengths)
+        scale = scale / spread if weight.divides else scale * spread
+    return (codes.t(), quanta.t(), scale.t()) if weight.layout == "blocks" else (codes, quanta, scale)
 
 
 def _of_words(

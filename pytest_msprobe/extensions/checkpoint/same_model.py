@@ -220,14 +220,14 @@ def _shared(name: str, parameter: Parameter, names: ModelNames) -> SharedParamet
     if not names.canonical(name).is_fused:
         return SharedParameter(name, (parameter,), parameter.shape)
     matrices = tuple(
-        replace(parameter, shape=parameter.shape[1:], load=_matrix(parameter.load, number))
+        replace(parameter, shape=parameter.shape[1:], load=_matrix(parameter, number), load_matrix=None)
         for number in range(parameter.shape[0])
     )
     return SharedParameter(name, matrices, parameter.shape)
 
 
-def _matrix(load: Callable[[], Tensor], number: int) -> Callable[[], Tensor]:
-    return lambda: load()[number]
+def _matrix(stack: Parameter, number: int) -> Callable[[], Tensor]:
+    return partial(stack.load_matrix, number) if stack.load_matrix else lambda: stack.load()[number]
 
 
 def _parts(

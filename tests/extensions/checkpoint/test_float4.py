@@ -282,6 +282,18 @@ def test_a_stack_of_packed_experts_is_read_as_its_matrices(make: Callable[[Tenso
     ]
 
 
+def test_one_expert_of_a_stack_is_decoded_without_the_others() -> None:
+    values = weight(3, 16, 64)
+    each = [gptq_of(matrix) for matrix in values]
+    state = {f"{EXPERTS}.w2_{part}": torch.stack([one[part] for one in each]) for part in each[0]}
+    state[f"{EXPERTS}.w2_g_idx"][1] = 99
+    golden = {f"{EXPERTS}.{place}.down_proj.weight": matrix for place, matrix in enumerate(values)}
+    pairs = pairs_of(state, golden)
+    assert quantised_difference(*pairs[f"{EXPERTS}.0.down_proj.weight"], ()).kind == "quantised"
+    with pytest.raises(CheckpointError, match=r"scales of .*w2_weight have shape"):
+        quantised_difference(*pairs[f"{EXPERTS}.1.down_proj.weight"], ())
+
+
 def parts_of(*rows: int) -> list[Tensor]:
     return [weight(count, 32, seed=place) * 4**place for place, count in enumerate(rows)]
 
