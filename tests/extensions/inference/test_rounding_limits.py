@@ -160,7 +160,7 @@ def kept(trained, tmp_path_factory) -> Callable[..., Path]:
     [
         ("dense", 2, Fault(epsilon=1e-3)),
         ("moe", 2, Fault(bias=0.1, layer=1)),
-        pytest.param("moe", 12, HEALTHY, marks=pytest.mark.slow),
+        pytest.param("moe", 12, HEALTHY, marks=[pytest.mark.slow, pytest.mark.nightly]),
         pytest.param("mla", 12, Fault(stale=0.01, layer=6), marks=pytest.mark.slow),
     ],
 )
