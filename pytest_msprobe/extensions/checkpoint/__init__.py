@@ -23,6 +23,6 @@ if TYPE_CHECKING:
 
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Add the mode."""
-    from pytest_msprobe.extensions.checkpoint.options import CHECKPOINT
+    from pytest_msprobe.extensions.checkpoint.mode import CHECKPOINT
 
     registry.add(CHECKPOINT)

@@ -62,6 +62,7 @@ class Parameter:
         replica: It as another rank has it, where that rank should hold the same and does not.
         quantised: How it is quantised, in words, where its values are those of codes and scales.
         allowed: Reads how far from each of these values golden's may be.
+        load_matrix: Reads one matrix of a stack, None where ``load`` is as good.
     """
 
     shape: tuple[int, ...]
@@ -76,6 +77,7 @@ class Parameter:
     replica: Replica | None = None
     quantised: str = ""
     allowed: Callable[[], Tensor] | None = None
+    load_matrix: Callable[[int], Tensor] | None = None
 
     def digest(self) -> MatrixDigest:
         """Return its digests, those of its values where none were written."""

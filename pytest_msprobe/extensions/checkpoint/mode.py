@@ -1,25 +1,80 @@
-"""Checkpoints: two of them, parameter by parameter."""
+"""Checkpoints: two of them, parameter by parameter, with their options."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.extensions.checkpoint import options as checkpoint_options
-from pytest_msprobe.extensions.checkpoint.options import CHECKPOINT, checkpoint_key
-from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.option_fields import words
+from pytest_msprobe.run import option_fields
+from pytest_msprobe.run.mode import DeclaredMode, JournalFacts
+from pytest_msprobe.run.option_fields import existing, existing_file, number, output_file, setting, shared, words
 from pytest_msprobe.run.rerun_command import display_path
-from pytest_msprobe.run.shared_options import html_file
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, golden_path, html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint
     from pytest_msprobe.reports.page_file import Results
     from pytest_msprobe.run.item import JudgedItem
+    from pytest_msprobe.yaml_with_lines import Section
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """The checkpoint to compare with, the share of a norm that may differ, and msprobe's report or None.
+
+    ``earlier`` are golden checkpoints of earlier steps, ``names`` the names in mapping files, ``config`` the model's
+    configuration.
+    """
+
+    golden: Path = shared(GOLDEN, read=existing)
+    limit: float = setting(
+        "msprobe_checkpoint_limit",
+        "maximum distance of a parameter from the golden one, as a share of the golden norm, such as 1e-6 (default: "
+        "0, equal values)",
+        kind="float",
+        read=number(float, "a number of at least 0", lambda limit: 0 <= limit < math.inf),
+        default=0.0,
+    )
+    json: Path | None = shared(JSON, read=output_file, rerun=False)
+    earlier: tuple[Path, ...] = setting(
+        "msprobe_checkpoint_earlier",
+        "golden checkpoints of earlier steps: a parameter that is still equal to one is named",
+        kind="args",
+        read=existing,
+    )
+    mappings: tuple[Path, ...] = shared(MAPPING, read=existing_file, repeat=True)
+    config: Path | None = shared(MODEL_CONFIG, read=existing_file)
+    names: tuple[Section, ...] = ()
+
+
+checkpoint_key = pytest.StashKey[CheckpointOptions]()
+
+
+def read_options(config: pytest.Config) -> CheckpointOptions:
+    """Read and check the options. Raises OptionError that says what is allowed."""
+    golden_path(config, "--msprobe-checkpoint", "checkpoint")
+    from pytest_msprobe.run.mapping_files import model_names_in
+
+    return option_fields.read_fields(config, CheckpointOptions, names=model_names_in(config))
+
+
+CHECKPOINT = DeclaredMode(
+    name="checkpoint",
+    flag="--msprobe-checkpoint",
+    flag_help=(
+        "compare this checkpoint with --msprobe-golden: a torch or safetensors file, or a folder of "
+        "torch.distributed.checkpoint, Megatron or write_weights"
+    ),
+    home="pytest_msprobe.extensions.checkpoint.mode:CheckpointMode",
+    shared_options=(GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG),
+    options=(CheckpointOptions,),
+)
 
 # What follows is loaded by runs that compare checkpoints, not by every start of pytest.
 _golden_key: pytest.StashKey[tuple[Path, Checkpoint]] = pytest.StashKey()
@@ -38,7 +93,7 @@ class CheckpointMode:
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read them."""
-        config.stash[checkpoint_key] = checkpoint_options.read_options(config)
+        config.stash[checkpoint_key] = read_options(config)
         config.stash[_html_key] = html_file(config)
 
     def find_files(self, folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +58,13 @@ def paired(
         if len(common) == len(target.parameters) == len(golden.parameters):
             return {name: (target.parameters[name], golden.parameters[name]) for name in target.parameters}
     target, golden = in_transformers_place(target), in_transformers_place(golden)
+    sizes = golden.sizes.completed(target.sizes)
+    part_lengths = partial(_part_lengths, names, sizes, _known_shapes(target, names) | _known_shapes(golden, names))
     (target, ours_allowed), (golden, theirs_allowed) = (
-        dequantised(target, golden, names),
-        dequantised(golden, target, names),
+        dequantised(target, golden, names, part_lengths),
+        dequantised(golden, target, names, part_lengths),
     )
     common = set(target.parameters) & set(golden.parameters)
-    sizes = golden.sizes.completed(target.sizes)
     shapes: dict[str, tuple[int, ...]] = {}
     for side in (target, golden):
         shapes |= _known_shapes(side, names)
@@ -219,14 +220,14 @@ def _shared(name: str, parameter: Parameter, names: ModelNames) -> SharedParamet
     if not names.canonical(name).is_fused:
         return SharedParameter(name, (parameter,), parameter.shape)
     matrices = tuple(
-        replace(parameter, shape=parameter.shape[1:], load=_matrix(parameter.load, number))
+        replace(parameter, shape=parameter.shape[1:], load=_matrix(parameter, number), load_matrix=None)
         for number in range(parameter.shape[0])
     )
     return SharedParameter(name, matrices, parameter.shape)
 
 
-def _matrix(load: Callable[[], Tensor], number: int) -> Callable[[], Tensor]:
-    return lambda: load()[number]
+def _matrix(stack: Parameter, number: int) -> Callable[[], Tensor]:
+    return partial(stack.load_matrix, number) if stack.load_matrix else lambda: stack.load()[number]
 
 
 def _parts(
@@ -243,7 +244,7 @@ def _parts(
             name = numbering.numbered(canonical.name, canonical, share, shared.chunk)
             yield name if len(shared.matrices) == 1 else f"{name}[{number}]", matrix
         return
-    counts = {part.name: rows for part in canonical.parts if (rows := _rows(part.name, shapes)) is not None}
+    counts = _counts(canonical, shapes)
     if canonical.arrangement == "experts" and len(shared.shape) != 3:
         raise UnknownSizesError(
             f"{shared.name} holds all experts in one matrix; pass write_weights the module, which knows how many"
@@ -260,6 +261,22 @@ def _parts(
             name = numbering.numbered(part.name, canonical, share, shared.chunk)
             name = _EXPERT.sub(str(first + number), name)
             yield name, rows_of(matrix, part.rows)
+
+
+def _part_lengths(
+    names: ModelNames, sizes: ModelSizes, shapes: Mapping[str, tuple[int, ...]], name: str, rows: int
+) -> Sequence[int]:
+    """Return how many rows each part of a fused weight has. Raises CheckpointError where sizes do not say."""
+    canonical = names.canonical(name)
+    try:
+        return [part.count for part in part_rows(canonical, rows, sizes, _counts(canonical, shapes))]
+    except UnknownSizesError as error:
+        raise CheckpointError(f"scales of the parts of {name}: {error}") from None
+
+
+def _counts(canonical: Canonical, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return how many rows each part has in a model of these shapes, as far as they are known."""
+    return {part.name: rows for part in canonical.parts if (rows := _rows(part.name, shapes)) is not None}
 
 
 def _rows(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int | None:

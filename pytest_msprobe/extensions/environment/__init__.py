@@ -37,6 +37,6 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
 
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Add the mode."""
-    from pytest_msprobe.extensions.environment.options import ENVIRONMENT
+    from pytest_msprobe.extensions.environment.mode import ENVIRONMENT
 
     registry.add(ENVIRONMENT)

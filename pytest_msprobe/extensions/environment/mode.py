@@ -1,24 +1,52 @@
-"""Environments: what two trainings were started with, fact by fact."""
+"""Environments: what two trainings were started with, fact by fact, with two options shared with other modes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.extensions.environment.options import ENVIRONMENT, environment_key, read_options
 from pytest_msprobe.run.collection import make_folder
-from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.mode import DeclaredMode, JournalFacts
 from pytest_msprobe.run.rerun_command import display_path
-from pytest_msprobe.run.shared_options import GOLDEN, XLSX, html_file
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, XLSX, golden_path, html_file, xlsx_folder
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.environment.fact_pairs import Opened
     from pytest_msprobe.extensions.environment.msprobe_pack import Facts
     from pytest_msprobe.run.item import JudgedItem
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentOptions:
+    """The launch configuration to compare with, and the folder of msprobe's workbook, None for none."""
+
+    golden: Path
+    xlsx: Path | None
+
+
+environment_key = pytest.StashKey[EnvironmentOptions]()
+
+
+def read_options(config: pytest.Config) -> EnvironmentOptions:
+    """Read and check the options. Raises OptionError that says what is wrong."""
+    return EnvironmentOptions(golden_path(config, "--msprobe-environment", "launch configuration"), xlsx_folder(config))
+
+
+ENVIRONMENT = DeclaredMode(
+    name="environment",
+    flag="--msprobe-environment",
+    flag_help=(
+        "compare this launch configuration with --msprobe-golden: a folder that msprobe_hooks.write_environment wrote, "
+        "one rank's file, or msprobe's config_check_pack.zip"
+    ),
+    home="pytest_msprobe.extensions.environment.mode:EnvironmentMode",
+    shared_options=(GOLDEN, XLSX, HTML),
+)
 
 # What follows is loaded by runs that judge starts, not by every start of pytest.
 _opened_key: pytest.StashKey[Opened] = pytest.StashKey()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,13 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.inference.rounding_limits import (
     Explained,
     Gain,
+    Lengths,
     ProfiledValue,
     RunningPrecision,
     by_formula,
     by_profile,
     gain_of,
+    lengths_of,
     operator_limit,
 )
 from pytest_msprobe.extensions.inference.run_values import ROTATED, RunValues, block_numbers
@@ -43,6 +46,9 @@ _MEDIAN_GROWTH = 4.0
 _FIRST_GROWTH = 1.25
 _LATER_GROWTH = 2.0
 _NORMS = ("norm", "layernorm")
+
+#: What a profile has of a value by its name, None where it has nothing.
+Profile: TypeAlias = Callable[[str], ProfiledValue | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class JudgedValue:
         problem: Why it could not be compared.
         explained: What they explain, of a token and of the median.
         gain: How much longer the rows of a norm are than the golden ones, None of any other value.
-        counted: The numbers of the pairs of tokens that count.
+        lengths: The lengths of a norm's rows, None of any other value or of few tokens.
         reordered: For how many of the wrong tokens the scores of the router before it have another order.
     """
 
@@ -96,7 +102,7 @@ class JudgedValue:
     problem: str = ""
     explained: Explained | None = None
     gain: Gain | None = None
-    counted: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    lengths: Lengths | None = None
     reordered: int = 0
 
     @property
@@ -197,15 +203,13 @@ class ForwardJudge:
             return JudgedValue(
                 name, dtypes, dtype, input_error=inputs.error, left_out=len(measured.pairs), problem=problem
             )
-        profiled = None if self._profile is None else self._profile.of(name, self._pairs.golden[counted])
-        if profiled is not None:
-            is_counted[is_counted] = profiled.has
-            counted = measured.pairs[is_counted]
+        profiled = None if self._profile is None else self._profile(name)
         errors = np.where(is_counted, measured.errors, 0.0)
         place = int(errors.argmax())
         error, median = float(errors[place]), float(np.median(measured.errors[is_counted]))
-        explained = self._explained(name, dtype, measured.width, profiled)
-        gain = self._gain(name, dtypes, measured, is_counted, profiled)
+        explained = self._explained(name, dtype, measured.width, profiled, len(counted))
+        lengths = lengths_of(measured.gains[is_counted]) if name.endswith(_NORMS) else None
+        gain = None if lengths is None else _gain(lengths, dtypes, measured, median, profiled)
         is_added = self._is_added(error, median, explained, operator_limit(dtype, measured.width), inputs)
         is_off = gain is not None and gain.is_wrong
         is_beyond = error > explained.error or (explained.is_measured and median > explained.median)
@@ -235,16 +239,16 @@ class ForwardJudge:
             measured,
             explained=explained,
             gain=gain,
-            counted=counted,
+            lengths=lengths,
             reordered=0 if reordered is None else int(reordered[wrong].sum()),
         )
 
-    def _explained(self, name: str, dtype: str, width: int, profiled: ProfiledValue | None) -> Explained:
+    def _explained(self, name: str, dtype: str, width: int, profiled: ProfiledValue | None, tokens: int) -> Explained:
         is_rotated = name.endswith(ROTATED) or name.startswith("rotary_emb")
         more = _ANGLE_ROUNDOFF * float(self._pairs.position.max(initial=0)) if is_rotated else 0.0
         if profiled is None:
             return by_formula(dtype, width, self._blocks[name], more)
-        return by_profile(profiled.errors, dtype, width, more)
+        return by_profile(profiled, tokens, dtype, width, more)
 
     def _is_added(self, error: float, median: float, explained: Explained, own: float, inputs: _Errors) -> bool:
         """Return whether a value adds to the error; with a profile, keep its share of what that explains."""
@@ -256,29 +260,6 @@ class ForwardJudge:
             return True
         of_median = own * explained.median / explained.error
         return median > explained.median and median > of_median + _MEDIAN_GROWTH * inputs.median
-
-    def _gain(
-        self,
-        name: str,
-        dtypes: tuple[str, str],
-        measured: TokenErrors,
-        is_counted: NDArray[np.bool_],
-        profiled: ProfiledValue | None,
-    ) -> Gain | None:
-        """Return the gain of a norm: against the profile where that has the target's dtype, else the golden run."""
-        if not name.endswith(_NORMS):
-            return None
-        gains, is_same = measured.gains[is_counted], dtypes[0] == dtypes[1]
-        if profiled is not None and not is_same and profiled.dtype == dtypes[0]:
-            gains, is_same = gains / profiled.gains, True
-        return gain_of(
-            gains - 1,
-            dtype=coarser(*dtypes),
-            width=measured.width,
-            columns=measured.columns,
-            median=float(np.median(measured.errors[is_counted])),
-            is_same=is_same,
-        )
 
     def _given(self, name: str) -> _Errors:
         """Return the greatest errors before a value in its block; of a block's first, in the block before."""
@@ -298,32 +279,19 @@ class ForwardJudge:
             self.first = judged
 
 
-class Profile:
-    """The trainer's step in another precision, compared with the golden run.
-
-    ``judge`` compares them, ``pairs`` are their tokens, ``names`` their values.
-    """
-
-    def __init__(self, judge: ForwardJudge, pairs: TokenPairs, names: list[str]) -> None:
-        self._judge = judge
-        self._pairs = pairs
-        self._orders = {name: order for order, name in enumerate(names)}
-
-    def of(self, name: str, golden: NDArray[np.int64]) -> ProfiledValue | None:
-        """Return what the profile has of a value for tokens at golden places (pass, row); None where it has nothing."""
-        if name not in self._orders:
-            return None
-        judged = self._judge.judge(self._orders[name])
-        measured = judged.measured
-        if measured is None:
-            return None
-        own = self._pairs.golden[judged.counted]
-        place = {(number, row): at for at, (number, row) in enumerate(own.tolist())}
-        places = np.array([place.get((number, row), -1) for number, row in golden.tolist()], dtype=np.int64)
-        has = places >= 0
-        if not has.any():
-            return None
-        is_counted = np.isin(measured.pairs, judged.counted)
-        return ProfiledValue(
-            judged.dtypes[0], has, measured.errors[is_counted][places[has]], measured.gains[is_counted][places[has]]
-        )
+def _gain(
+    lengths: Lengths, dtypes: tuple[str, str], measured: TokenErrors, median: float, profiled: ProfiledValue | None
+) -> Gain:
+    """Return the gain of a norm: against the profile where that has the target's dtype, else the golden run."""
+    is_same, against = dtypes[0] == dtypes[1], None
+    if profiled is not None and not is_same and profiled.dtype == dtypes[0] and profiled.lengths is not None:
+        is_same, against = True, profiled.lengths
+    return gain_of(
+        lengths,
+        against,
+        dtype=coarser(*dtypes),
+        width=measured.width,
+        columns=measured.columns,
+        median=median,
+        is_same=is_same,
+    )

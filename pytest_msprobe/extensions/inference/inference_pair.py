@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -11,31 +10,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msprobe_hooks.dump.names import coarser
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue, Profile
+from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge
 from pytest_msprobe.extensions.inference.log_probabilities import (
     LogProbabilities,
     advice,
-    coarser_in_words,
     log_probabilities,
     measured_kl,
     measured_weights,
-    reason,
 )
 from pytest_msprobe.extensions.inference.noted_causes import Finding, found_causes
-from pytest_msprobe.extensions.inference.options import PROFILE, no_rows
-from pytest_msprobe.extensions.inference.passes import ForwardPass, read_passes
-from pytest_msprobe.extensions.inference.recorded_weights import (
-    UNIT_ROUNDOFF,
-    RecordedWeights,
-    WeightError,
-    compare_weights,
-)
+from pytest_msprobe.extensions.inference.passes import read_passes
+from pytest_msprobe.extensions.inference.profile import open_profile, require_tensors
+from pytest_msprobe.extensions.inference.recorded_weights import RecordedWeights, compare_weights
 from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues, compared_names
 from pytest_msprobe.extensions.inference.token_layout import UnalignedError
 from pytest_msprobe.extensions.inference.token_pairs import SIDES, SideName, TokenPairs, token_pairs
+from pytest_msprobe.extensions.inference.value_rows import log_probability_row, value_row, weight_row
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcome, Row
 
@@ -69,43 +61,6 @@ def layout_notes(side: SideName, run: RunValues) -> Iterator[str]:
         yield f"{side}: {run.left_out} of {run.left_out + len(run.passes)} passes left out: nothing says their tokens"
 
 
-def _require_tensors(path: Path, passes: Sequence[ForwardPass]) -> None:
-    """Raise DumpError where a run has no tensors, and so no rows."""
-    task = next(call.dump.task for one in passes for calls in one.modules.values() for call in calls)
-    if task != "tensor":
-        raise DumpError(f"{path}: {no_rows(task)}")
-
-
-def open_profile(
-    path: Path, golden: RunValues, target: RunValues, names: ModelNames, batches: MicroBatches | None, inherited: float
-) -> Profile:
-    """Return the profile in a recording: the golden run's step in another precision.
-
-    Raises DumpError where it is no such recording, or finer than the runs that it is to explain.
-    """
-    passes = read_passes(path, names, batches)
-    _require_tensors(path, passes)
-    run = RunValues(passes, names, golden.sizes)
-    run.widths = golden.own_widths
-    values = compared_names(run, golden)
-    pairs = token_pairs(*([one.layout for one in side.passes if one.layout is not None] for side in (run, golden)))
-    if not values or not len(pairs):
-        missing = "module" if not values else "token"
-        raise DumpError(
-            f"{path}: no {missing} of it is one of the golden run; the profile ({PROFILE}) is the trainer's own step, "
-            "recorded in another precision"
-        )
-    dtypes = [{name: side.dtype(name) for name in values if side.has(name)} for side in (run, golden, target)]
-    for name in values:
-        own, theirs, engine = (side.get(name, "") for side in dtypes)
-        if own and theirs and engine and UNIT_ROUNDOFF[coarser(own, theirs)] < UNIT_ROUNDOFF[coarser(engine, theirs)]:
-            raise DumpError(
-                f"{path}: computes {name} in {own}, the golden run in {theirs} and the target in {engine}; "
-                f"record the trainer's step in {coarser(engine, theirs)} as the profile ({PROFILE})"
-            )
-    return Profile(ForwardJudge(values, run, golden, pairs, inherited=inherited), pairs, values)
-
-
 #: The item of the log probabilities.
 LOG_PROBABILITIES = "log_probabilities"
 #: Those of what they mean for a training: how far the distributions are apart, and the weights of importance sampling.
@@ -123,7 +78,8 @@ class InferencePair:
 
     ``inherited`` is how many times the error of its inputs a value may have without being a culprit, ``clip`` how far
     from 1 the ratio of probabilities may be before a clipped objective drops a token. ``batches`` are those of two runs
-    of one step in other micro-batches. ``profile`` is a recording of the golden run's step in another precision.
+    of one step in other micro-batches. ``profile`` is a recording of the golden run's step in another precision, or the
+    report of its comparison with the golden run.
 
     Raises DumpError where a run cannot be used, or both share no token or no module.
     """
@@ -149,7 +105,7 @@ class InferencePair:
         sizes = sizes or ModelSizes()
         passes = [read_passes(path, names, batches) for path in (target, golden)]
         for path, forward_passes in zip((target, golden), passes, strict=True):
-            _require_tensors(path, forward_passes)
+            require_tensors(path, forward_passes)
         self.target, self.golden = (RunValues(forward_passes, names, sizes) for forward_passes in passes)
         for path, run, forward_passes in ((target, self.target, passes[0]), (golden, self.golden, passes[1])):
             if not run.passes:
@@ -166,10 +122,9 @@ class InferencePair:
                 f"{target}: no module of it is one of {golden}; compare runs of one model, or name their modules by "
                 "--msprobe-mapping with model_names"
             )
-        own = None
-        if profile is not None:
-            own = open_profile(profile, self.golden, self.target, names, batches, inherited)
-        self._judge = ForwardJudge(self.values, self.target, self.golden, self.pairs, inherited=inherited, profile=own)
+        sides = self.target, self.golden
+        own = None if profile is None else open_profile(profile, self.golden, self.target, names, batches, inherited)
+        self._judge = ForwardJudge(self.values, *sides, self.pairs, inherited=inherited, profile=own)
 
     @cached_property
     def pairs(self) -> TokenPairs:
@@ -240,10 +195,10 @@ class InferencePair:
             )
             return self._call(TOKENS, "fail", [row], problem=self.lost_tokens)
         weights = [(one, compare_weights(one, *self.weights)) for one in self.weight_names.get(name, ())]
-        rows = [self._weight_row(one, error) for one, error in weights]
+        rows = [weight_row(one, error, self.weights) for one, error in weights]
         judged = self._judge.judge(self.orders[name]) if name in self.values else None
         if judged is not None:
-            rows.append(self._row(judged))
+            rows.append(value_row(judged, self.target, self.golden, self.pairs))
         wrong = [one for one, error in weights if error.differs]
         outcome: Outcome = "fail" if wrong else judged.outcome if judged else "pass"
         if judged is not None and judged.outcome == "pass" and judged.is_coarser:
@@ -301,7 +256,7 @@ class InferencePair:
         measured = measured_kl(compared, self.clip) if name == KL else measured_weights(compared, self.clip, self.pairs)
         outcome: Outcome = "pass" if measured.is_within else "fail"
         message = () if measured.is_within else (measured.text,)
-        row = self._row_of_tokens(name, compared, outcome, measured.metrics, message)
+        row = log_probability_row(name, compared, self.pairs, outcome, measured.metrics, message)
         cause = "" if measured.is_within else "inherited"
         return self._call(name, outcome, [row], cause=cause, problem=measured.text)
 
@@ -318,87 +273,8 @@ class InferencePair:
         )
         metrics = {"clipped_share": count / len(clipped), SCALED_ERROR: float(abs(compared.log_ratio[worst]))}
         message = (text,) if count else ()
-        row = self._row_of_tokens(LOG_PROBABILITIES, compared, outcome, metrics, message)
+        row = log_probability_row(LOG_PROBABILITIES, compared, self.pairs, outcome, metrics, message)
         return self._call(LOG_PROBABILITIES, outcome, [row], cause="inherited" if count else "", problem=text)
-
-    def _row_of_tokens(
-        self,
-        name: str,
-        compared: LogProbabilities,
-        outcome: Outcome,
-        metrics: Mapping[str, float],
-        messages: tuple[str, ...],
-    ) -> Row:
-        sides = [Value(name, "numpy.ndarray", "float64", values.shape) for values in (compared.target, compared.golden)]
-        worst = self._token(int(compared.pairs[int(compared.worst(1)[0])]))
-        return Row(
-            group="output", place=name, target=sides[0], golden=sides[1], outcome=outcome, metrics=dict(metrics),
-            messages=messages, worst=worst,
-        )  # fmt: skip
-
-    def _token(self, pair: int) -> tuple[int, int]:
-        """Return the number of a token's request, and its position."""
-        return int(self.pairs.request[pair]), int(self.pairs.position[pair])
-
-    def _row(self, judged: JudgedValue) -> Row:
-        measured, is_input = judged.measured, judged.name.endswith(INPUT)
-        messages = (judged.problem,) if judged.problem else ()
-        metrics: dict[str, float] = {}
-        if judged.cause:
-            messages = ("; ".join(filter(None, [reason(judged, self.pairs), judged.grounds])),)
-        elif judged.is_coarser:
-            messages = (coarser_in_words(judged),)
-        if measured is not None:
-            metrics = {
-                SCALED_ERROR: judged.error,
-                "median_error": judged.median,
-                "cosine_sim": measured.cosine,
-                "max_abs_err": measured.max_abs_err,
-                "limit": judged.limit,
-                "median_limit": judged.explained.median if judged.explained is not None else math.nan,
-                "given": judged.input_error,
-                "wrong_tokens": float(len(judged.wrong)),
-                "tokens": float(len(measured.pairs)),
-                "left_out": float(judged.left_out),
-            }
-        sides = []
-        for number, run in enumerate((self.target, self.golden)):
-            shape = (len(measured.pairs), measured.width) if measured is not None else ()
-            statistics = measured.statistics[number] if measured is not None else None
-            name = run.record(judged.name) or f"{judged.name} (computed)"
-            sides.append(Value(name, "torch.Tensor", judged.dtypes[number], shape, statistics=statistics))
-        return Row(
-            group="input" if is_input else "output",
-            place="input" if is_input else "output",
-            target=sides[0],
-            golden=sides[1],
-            outcome="warn" if judged.outcome == "pass" and judged.is_coarser else judged.outcome,
-            metrics={key: value for key, value in metrics.items() if not math.isnan(value)},
-            unmeasured="shape" if judged.problem else "",
-            messages=messages,
-            worst=None if judged.worst is None else self._token(judged.worst),
-        )
-
-    def _weight_row(self, name: str, error: WeightError) -> Row:
-        messages: tuple[str, ...] = ()
-        if error.problem:
-            messages = (f"not compared: {error.problem}",)
-        elif error.differs:
-            messages = (f"weights differ already{error.where}: relative difference {error.error:.2e}",)
-        sides = [
-            Value(name, "torch.nn.parameter.Parameter", side.parameters[name].dtype, error.shape)
-            for side in self.weights
-        ]
-        return Row(
-            group="parameters",
-            place=name,
-            target=sides[0],
-            golden=sides[1],
-            outcome="fail" if error.differs else "skip" if error.problem else "pass",
-            metrics={} if error.problem else {SCALED_ERROR: error.error},
-            unmeasured="shape" if error.problem else "",
-            messages=messages,
-        )
 
     def _call(
         self, name: str, outcome: Outcome, rows: Sequence[Row], *, cause: str = "", problem: str = ""

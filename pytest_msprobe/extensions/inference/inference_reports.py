@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial, reduce
@@ -17,6 +17,7 @@ import pytest
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.inference.inference_pair import KL, LOG_PROBABILITIES, WEIGHTS
 from pytest_msprobe.extensions.inference.options import PROFILE, InferenceOptions
+from pytest_msprobe.extensions.inference.profile import FORMAT, is_fused
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.reports.page_file import JsonReport, cannot_be_written, end_as_incomplete
@@ -43,7 +44,7 @@ class InferenceJson(JsonReport):
 
     title = "msprobe inference JSON"
 
-    def __init__(self, path: Path, pair: InferencePair, calls: ComparedCalls) -> None:
+    def __init__(self, path: Path, pair: InferencePair, calls: Iterable[ComparedCall]) -> None:
         super().__init__(path)
         self._pair = pair
         self._calls = calls
@@ -55,6 +56,8 @@ class InferenceJson(JsonReport):
         weights = [row.place for call in calls for row in call.rows if row.group == "parameters" and row.differs]
         pairs = self._pair.pairs
         return {
+            "format": FORMAT,
+            "target_is_fused": is_fused(self._pair.target),
             "first_module": culprits[0] if culprits else None,
             "culprits": culprits,
             "weights_that_differ": weights,
@@ -75,6 +78,10 @@ class InferenceJson(JsonReport):
         plain["target"], plain["golden"] = call.target, call.golden
         plain["reasons"] = [message for row in call.rows for message in row.messages]
         if rows:
+            target, golden = rows[0].target, rows[0].golden
+            assert target is not None
+            assert golden is not None
+            plain |= {"target_dtype": target.dtype, "golden_dtype": golden.dtype, "width": (*target.shape, 0, 0)[1]}
             plain |= rows[0].metrics
             plain["worst_token"] = self._token(*rows[0].worst) if rows[0].worst else None
         return plain

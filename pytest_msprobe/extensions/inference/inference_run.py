@@ -138,6 +138,7 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
     Raises OptionError where there are several targets, DumpError where a run cannot be used.
     """
     from pytest_msprobe.extensions.inference.inference_pair import InferencePair
+    from pytest_msprobe.extensions.inference.profile import is_kept
 
     folders = dict.fromkeys(map(recording_of, targets))
     if len(folders) > 1:
@@ -146,7 +147,7 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
         )
     (target,) = folders
     inference = options.part(InferenceOptions)
-    golden = recording_of(options.golden)
+    golden, profile = recording_of(options.golden), inference.profile
     return InferencePair(
         target,
         golden,
@@ -154,7 +155,7 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
         sizes=ModelSizes() if inference.config is None else read_sizes(inference.config),
         inherited=inherited,
         clip=inference.clip,
-        profile=None if inference.profile is None else recording_of(inference.profile),
+        profile=profile if profile is None or is_kept(profile) else recording_of(profile),
         batches=None if is_engine(target) or is_engine(golden) else cut_otherwise(target, golden),
     )
 
@@ -201,8 +202,11 @@ class InferenceComparison:
 
     def other_files(self) -> Mapping[str, Path]:
         """Return all dumps that are read besides the one that the run goes by."""
+        from pytest_msprobe.extensions.inference.profile import is_kept
+
         target, golden = find_dumps(self._pair.target_path), find_dumps(self._pair.golden_path)
-        profile = find_dumps(self._pair.profile_path) if self._pair.profile_path is not None else []
+        path = self._pair.profile_path
+        profile = [] if path is None else [path] if is_kept(path) else find_dumps(path)
         sides = {"golden": golden, "profile": profile}
         others = {f"{side} {path}": path for side, paths in sides.items() for path in paths}
         return {f"target {path}": path for path in target[1:]} | others

@@ -59,8 +59,8 @@ class InferenceOptions(PartOptions):
     )
     profile: Path | None = option(
         PROFILE,
-        "recording of the golden run's step in another precision: what it differs by is explained by rounding "
-        "(default: a limit by dtype, width and depth)",
+        "recording of the golden run's step in another precision, or the --msprobe-json FILE of its comparison with "
+        "the golden run: what it differs by is explained by rounding (default: a limit by dtype, width and depth)",
         metavar="PATH",
         read=existing,
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe_hooks.dump.names import FLOAT_DTYPES, coarser, finer
 from pytest_msprobe.extensions.inference.recorded_weights import UNIT_ROUNDOFF
@@ -87,17 +86,48 @@ def by_formula(dtype: str, width: int, block: int, more: float) -> Explained:
     return Explained(limit, limit / _MEDIAN_SHARE)
 
 
-def by_profile(errors: Numbers, dtype: str, width: int, more: float) -> Explained:
-    """Return what the errors of a profile's tokens explain; one rounding always is, and ``more`` with it.
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths of a norm's rows as multiples of the golden ones: of so many tokens mean and standard deviation."""
 
-    The median may be √2 (1 + 1/√n) times the profile's median of n tokens: runs of one precision round independently,
-    and a median of n tokens is as uncertain. A token may have four times the profile's greatest error.
+    mean: float
+    deviation: float
+    tokens: int
+
+
+def lengths_of(gains: Numbers) -> Lengths | None:
+    """Return the lengths of a norm's rows in one; None of too few tokens."""
+    finite = gains[np.isfinite(gains)]
+    if len(finite) < _FEWEST_TOKENS:
+        return None
+    return Lengths(float(finite.mean()), float(finite.std()), len(finite))
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledValue:
+    """A value of a profile: its dtype, and over so many tokens the greatest error, the median, and a norm's lengths."""
+
+    dtype: str
+    tokens: int
+    error: float
+    median: float
+    lengths: Lengths | None = None
+
+
+def by_profile(value: ProfiledValue, tokens: int, dtype: str, width: int, more: float) -> Explained:
+    """Return what a profile explains of ``tokens`` tokens; one rounding always is, and ``more`` with it.
+
+    The median may be √2 (1 + 1/√n) times the profile's median, where n is the smaller number of tokens: runs of one
+    precision round independently, and a median of n tokens is as uncertain. A token may have four times the profile's
+    greatest error.
     """
     least = rounding(dtype, width) + more
-    greatest, median = float(errors.max()), float(np.median(errors))
-    margin = _INDEPENDENT * (1 + 1 / math.sqrt(len(errors)))
+    margin = _INDEPENDENT * (1 + 1 / math.sqrt(min(tokens, value.tokens)))
     return Explained(
-        max(_PROFILE_TOKEN * greatest, _PROFILE_TOKEN * least), max(margin * median, least), greatest, median
+        max(_PROFILE_TOKEN * value.error, _PROFILE_TOKEN * least),
+        max(margin * value.median, least),
+        value.error,
+        value.median,
     )
 
 
@@ -114,21 +144,23 @@ class Gain:
         return abs(self.deviation) > self.limit
 
 
-def gain_of(gains: Numbers, *, dtype: str, width: int, columns: float, median: float, is_same: bool) -> Gain | None:
-    """Return the gain of a norm, None of too few tokens.
+def gain_of(
+    lengths: Lengths, against: Lengths | None, *, dtype: str, width: int, columns: float, median: float, is_same: bool
+) -> Gain:
+    """Return the gain of a norm.
 
     A norm makes rows of one length, whatever it was given, so that its epsilon and its weight show in the mean of many
-    tokens far below a token's rounding. ``gains`` are the lengths of rows as multiples of those that they are compared
-    with, less 1; ``columns`` says over how many columns a row is spread; ``median`` is the median error of the tokens;
-    ``is_same`` says that both sides rounded the weights alike.
+    tokens far below a token's rounding. ``lengths`` are held against those of a profile, or against 1; ``columns`` says
+    over how many columns a row is spread; ``median`` is the median error of the tokens; ``is_same`` says that both
+    sides rounded the weights alike.
     """
-    finite = gains[np.isfinite(gains)]
-    if len(finite) < _FEWEST_TOKENS:
-        return None
-    chance = _STANDARD_ERRORS * float(finite.std()) / math.sqrt(len(finite))
+    variance = lengths.deviation**2 / lengths.tokens
+    if against is not None:
+        variance += against.deviation**2 / against.tokens
     weights = _SAME_WEIGHTS if is_same else _WEIGHT_ROUNDINGS / math.sqrt(columns)
     rounded = weights * UNIT_ROUNDOFF[dtype] + operator_limit("float64" if dtype == "float64" else "float32", width)
-    return Gain(float(finite.mean()), max(chance + rounded, _LEAST_GAIN * median))
+    limit = max(_STANDARD_ERRORS * math.sqrt(variance) + rounded, _LEAST_GAIN * median)
+    return Gain(lengths.mean / (1.0 if against is None else against.mean) - 1, limit)
 
 
 class RunningPrecision:
@@ -151,13 +183,3 @@ class RunningPrecision:
     def is_coarser(self, target: str, golden: str) -> bool:
         """Return whether one run rounds a value more coarsely than the other and than all before."""
         return bool(self._dtype) and FLOAT_DTYPES.index(coarser(target, golden)) < FLOAT_DTYPES.index(self._dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class ProfiledValue:
-    """A value of a profile: its dtype, which of the asked tokens it has, and their errors and gains."""
-
-    dtype: str
-    has: NDArray[np.bool_]
-    errors: Numbers
-    gains: Numbers

@@ -46,6 +46,6 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
             "write a package named msprobe, by which programs written for it use this recorder",
             "as_msprobe",
             "integrations.md",
-            f"{__name__}.stand_in_command",
+            f"{__name__}.stand_in",
         ),
     )

@@ -1,4 +1,4 @@
-"""Modules of a package named msprobe, by which programs written for it use this recorder.
+"""Modules of a package named msprobe, by which programs written for it use this recorder, and what writes it.
 
 What is imported from them are names of `msprobe_hooks`, of `msprobe_hooks.mindspore` and, for ``PtdbgDispatch``, of
 `pytest_msprobe`.
@@ -6,13 +6,17 @@ What is imported from them are names of `msprobe_hooks`, of `msprobe_hooks.minds
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from pytest_msprobe.errors import CommandError
 
 _FOLDERS = ("", ".common", ".common.utils", ".debugger", ".dump", ".dump.debugger", ".monitor")
 _PLACES = (*_FOLDERS, ".debugger.precision_debugger", ".dump.debugger.precision_debugger", ".monitor.module_hook")
@@ -91,3 +95,29 @@ def install(package: str) -> None:
     """Register the finder of the modules below ``package``, once in a process."""
     if not any(isinstance(finder, StandIn) for finder in sys.meta_path):
         sys.meta_path.insert(0, StandIn(package))
+
+
+_SOURCE = f"""\
+\"\"\"Programs written for msprobe use the recorder of pytest-msprobe by this package.\"\"\"
+from {__name__} import install; install(__name__)
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder to write the package into, for PYTHONPATH")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the package, and print how a program gets it. Raises CommandError where another file is in its place."""
+    folder: Path = arguments.folder
+    path = folder / "msprobe" / "__init__.py"
+    try:
+        if path.exists() and path.read_text(encoding="utf-8") != _SOURCE:
+            raise CommandError("is another file already", file=path, remedy="choose another folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_SOURCE, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"cannot be written: {error}", file=path) from None
+    print(f"{path.parent} is imported as msprobe where this folder comes first: PYTHONPATH={folder.resolve()}")  # noqa: T201
+    return 0

@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.reader import open_dump
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.extensions.doctor.machine import compiler_facts, package_facts, variable_facts
+from pytest_msprobe.extensions.doctor.doctor_command import compiler_facts, package_facts, variable_facts
 from pytest_msprobe.extensions.doctor.requirements import dump_facts, lacking_facts, probed
 from tests.support.dumps.dump_files import forward, tensor, write_dump
 

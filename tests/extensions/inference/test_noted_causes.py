@@ -12,8 +12,9 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from pytest_msprobe.extensions.inference.logit_causes import recognized
 from pytest_msprobe.extensions.inference.logit_readings import ScoredTokens
-from pytest_msprobe.extensions.inference.noted_causes import NotedValues, recognized, recognized_by_values
+from pytest_msprobe.extensions.inference.noted_causes import NotedValues, recognized_by_values
 
 TOKENS, VOCABULARY = 40, 48
 LIMIT = 1e-3

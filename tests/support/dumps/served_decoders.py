@@ -240,9 +240,9 @@ def make_engine(decoder: Decoder, dtype: torch.dtype, fault: Fault = HEALTHY) ->
     return Engine(model=model, lm_head=linear(named["lm_head.weight"])).to(dtype)
 
 
-def serve(engine: Engine, folder: Path) -> Path:
+def serve(engine: Engine, folder: Path, seed: int = 5) -> Path:
     """Record the passes of an engine over the same sequences: chunks, then tokens one by one."""
-    tokens = sequences()
+    tokens = sequences(seed)
     done = [0] * len(tokens)
     with record(folder, level="L0", model=engine, task="tensor") as session, torch.no_grad():
         for length in CHUNKS:

@@ -273,9 +273,9 @@ def sequences(seed: int = 5) -> list[list[int]]:
     return [torch.randint(1, VOCABULARY, (count,), generator=generator).tolist() for count in (11, 15, 19, 13)]
 
 
-def train(trainer: Trainer, folder: Path) -> Path:
-    """Record one forward pass over the padded sequences."""
-    tokens = sequences()
+def train(trainer: Trainer, folder: Path, seed: int = 5) -> Path:
+    """Record one forward pass over the padded sequences of a seed."""
+    tokens = sequences(seed)
     longest = max(map(len, tokens))
     ids = torch.tensor([one + [0] * (longest - len(one)) for one in tokens])
     mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in tokens])
