@@ -7,8 +7,9 @@ graphs and the C++ wrapper are off, as they run kernels past Python. Compiled ke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,23 +21,34 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, KernelCall, Written, generated_code
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     CompiledOperators,
+    DrawsRandomNumbersError,
     compiled_operators,
     fused,
+    golden_value,
     source_lines,
 )
-from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value
+from msprobe_hooks.extensions.compiled_graphs.traced_operators import (
+    GraphOperators,
+    OperatorTrace,
+    OperatorValues,
+    TracedOperator,
+    has_values,
+)
 from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
+from msprobe_hooks.torch.call_mode import is_of_compiler
 from msprobe_hooks.torch.recorder import TorchRecorder
-from msprobe_hooks.torch.session import TorchSession
+from msprobe_hooks.torch.recording_mode import AtenMode
+from msprobe_hooks.torch.session import Operators, TorchSession
 
 LEAST_TORCH: Final = (2, 10)
 
 _SETTINGS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "cpp_wrapper": False, "triton.cudagraphs": False}
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False, "enable_remote_autograd_cache": False}
 
+_DYNAMO = str(Path(torch._dynamo.__file__).parent)
 _NO_WORD = re.compile(r"\W+")
 # A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.
 _LONGEST_NAME = 80
@@ -61,8 +73,9 @@ class GraphHook:
     Graphs go on existing after ``end``, and then record nothing until the next ``begin``; ``close`` drops them.
     """
 
-    def __init__(self, recorders: _Recorders) -> None:
+    def __init__(self, recorders: _Recorders, trace: OperatorTrace | None = None) -> None:
         self._recorders = recorders
+        self._trace = trace
         self._stack = ExitStack()
         self._numbers: dict[Any, int] = {}
         self._is_first = True
@@ -88,6 +101,9 @@ class GraphHook:
 
         setattr(GraphLowering, "compile_to_module", compile_to_module)  # noqa: B010
         self._stack.callback(setattr, GraphLowering, "compile_to_module", original)
+        if self._trace is not None:
+            self._trace.begin()
+            self._stack.callback(self._trace.end)
 
     def end(self) -> None:
         """Look into no further graphs."""
@@ -101,6 +117,8 @@ class GraphHook:
     def _instrument(self, graph: Any, module: Any) -> None:
         code = generated_code(Path(module.__file__).read_text(encoding="utf-8"))
         calls = _GraphCalls(self._name(graph), code.calls, compiled_operators(graph, code), self._recorders)
+        if self._trace is not None:
+            calls.program = GraphOperators(self._trace, graph.module.graph, is_backward=bool(graph.is_backward))
         names = module.__dict__
         names[HOOK] = calls.make
         # The module itself was just run from the same file.
@@ -116,7 +134,7 @@ class GraphHook:
 
 
 class CompiledSession(TorchSession):
-    """Level compiled. With ``golden_path``, a second recording has the golden values.
+    """Level compiled, and level aten inside of compiled code. With ``golden_path``, a second recording has golden values.
 
     Raises ConfigError where torch is too old.
     """
@@ -128,7 +146,11 @@ class CompiledSession(TorchSession):
         path = settings.golden_path
         self._golden = None if path is None else TorchRecorder(replace(settings, dump_path=path))
         self._recorders = _Recorders(self.recorder, self._golden)
-        self._hook = GraphHook(self._recorders)
+        is_of_operators = settings.level == "aten"
+        self._hook = GraphHook(self._recorders, OperatorTrace() if is_of_operators else None)
+        if is_of_operators:
+            outer = next(one for one in self._observers if isinstance(one, Operators))
+            outer._mode = OuterMode(self.recorder)
         self._observers.append(self._hook)
 
     def _start(self, model: Model | None, rank: int | None) -> None:
@@ -176,6 +198,10 @@ class _Recorders:
     golden: TorchRecorder | None
     notes: dict[str, int] = field(default_factory=dict)
 
+    def both(self) -> list[TorchRecorder]:
+        """Return the recorders that there are."""
+        return [one for one in (self.compiled, self.golden) if one is not None]
+
     def note(self, text: str) -> None:
         """Count something that is not judged."""
         self.notes[text] = self.notes.get(text, 0) + 1
@@ -222,6 +248,8 @@ class _GraphCalls:
         self._recorders = recorders
         self._known: dict[fx.Node, Any] = {}
         self._lines = self._lines_of_calls()
+        #: What the program calls in the graph, where that is recorded in place of kernels.
+        self.program: GraphOperators | None = None
 
     def enclosing(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function that runs the graph, knowing its arguments while it runs."""
@@ -232,11 +260,37 @@ class _GraphCalls:
                 with recorders.compiled.net(f"the arguments of {self._name}"), recorders.compiled.quiet():
                     self._known = dict(zip(self._operators.arguments, map(_kept, args), strict=True))
             try:
-                return run(runner, args)
+                if self.program is None or not recorders.compiled.is_recording:
+                    return run(runner, args)
+                with inside(recorders.compiled):
+                    result = run(runner, args)
+                    with recorders.compiled.net(self._name), recorders.compiled.quiet(), torch.no_grad():
+                        self._record_operators(self.program)
+                return result
             finally:
                 self._known = {}
 
         return call
+
+    def _record_operators(self, program: GraphOperators) -> None:
+        recorders = self._recorders
+        values = OperatorValues(program, self._known, program.take_left(self._known))
+        for operator in program.operators:
+            name = f"{operator.name}.{recorders.compiled.number(operator.name)}.forward"
+            if not has_values(operator):
+                continue
+            try:
+                sides = _both_sides(values, operator)
+            except DrawsRandomNumbersError:
+                recorders.note("operators that hang on random numbers drawn in their kernel are not judged")
+            except Exception as error:
+                recorders.note(f"not judged: {name}, as {_in_a_line(error)}")
+            else:
+                for recorder, (args, kwargs, results) in zip(recorders.both(), sides, strict=True):
+                    record = KernelRecord(recorder, name, None)
+                    record.begin(args, kwargs, program.lines_of(operator))
+                    record.end(results)
+        program.leave(values)
 
     def make(self, number: int, kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call of the generated code, recorded while the recording is on."""
@@ -245,6 +299,11 @@ class _GraphCalls:
             return kernel(*args, **kwargs)
         records: list[KernelRecord] = []
         call = self._calls[number]
+        if self.program is not None:
+            result = kernel(*args, **kwargs)
+            with recorders.compiled.net(call.kernel), recorders.compiled.quiet():
+                self._keep(self._written(call, args, kwargs, result))
+            return result
         with recorders.compiled.net(call.kernel):
             records = self._begun(number, call, args, kwargs)
         result = kernel(*args, **kwargs)
@@ -253,7 +312,7 @@ class _GraphCalls:
         return result
 
     def _begun(self, number: int, call: KernelCall, args: Any, kwargs: Any) -> list[KernelRecord]:
-        both = [one for one in (self._recorders.compiled, self._recorders.golden) if one is not None]
+        both = self._recorders.both()
         qualified = f"Inductor.{self._name}.{_short(call.kernel)}"
         name = f"{qualified}.{both[0].number(qualified)}.forward"
         positional = [args[place] for place, named in call.read.items() if isinstance(place, int) and not named]
@@ -266,16 +325,23 @@ class _GraphCalls:
         return records
 
     def _end(self, call: KernelCall, records: list[KernelRecord], args: Any, kwargs: Any, result: Any) -> None:
-        written = [(one, _value(one, args, kwargs, result)) for one in call.written]
-        nodes = [(node, value) for one, value in written if (node := self._node(one)) and isinstance(value, Tensor)]
-        outputs = [value for _, value in nodes] or [value for _, value in written]
+        nodes = self._written(call, args, kwargs, result)
+        outputs = [value for _, value in nodes] or [_value(one, args, kwargs, result) for one in call.written]
         records[0].end(outputs)
         for record in records[1:]:
             with self._recorders.compiled.quiet(), torch.no_grad():
                 golden = self._golden(call, nodes)
                 if golden:
                     record.end(golden)
-                self._known |= {node: _kept(value) for node, value in nodes if node not in self._known}
+                self._keep(nodes)
+
+    def _written(self, call: KernelCall, args: Any, kwargs: Any, result: Any) -> list[tuple[fx.Node, Tensor]]:
+        """Return the operators whose values a call has written, with the values."""
+        written = ((self._node(one), _value(one, args, kwargs, result)) for one in call.written)
+        return [(node, value) for node, value in written if node is not None and isinstance(value, Tensor)]
+
+    def _keep(self, values: list[tuple[fx.Node, Tensor]]) -> None:
+        self._known |= {node: _kept(value) for node, value in values if node not in self._known}
 
     def _golden(self, call: KernelCall, outputs: list[tuple[fx.Node, Tensor]]) -> list[Tensor]:
         """Return what the operators compute uncompiled; nothing where that cannot be said."""
@@ -289,8 +355,7 @@ class _GraphCalls:
                 golden.append(actual)
                 self._recorders.note("values that hang on random numbers drawn in their kernel are taken as drawn")
             except Exception as error:
-                problem = f"{type(error).__name__}: {error}".splitlines()[0]
-                self._recorders.note(f"not judged: {node.name} of {call.kernel}, as {problem}")
+                self._recorders.note(f"not judged: {node.name} of {call.kernel}, as {_in_a_line(error)}")
                 return []
         if not golden:
             self._recorders.note(f"not judged alone: {call.kernel} writes values inside of operators only")
@@ -310,6 +375,46 @@ class _GraphCalls:
             computed |= set(nodes)
             lines.append(source_lines(parts))
         return lines
+
+
+def _both_sides(values: OperatorValues, operator: TracedOperator) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    """Return arguments and results of an operator as compiled code has them, and without the compiler."""
+    given = operator.args, operator.kwargs
+    compiled = (*values.compiled(given), values.compiled(operator.results))
+    return compiled, (*values.golden(given), tuple(values.golden_results(operator)))
+
+
+@contextmanager
+def inside(recorder: TorchRecorder) -> Iterator[None]:
+    """Record no operator that is called meanwhile."""
+    before, recorder.is_suspended = recorder.is_suspended, True
+    try:
+        yield
+    finally:
+        recorder.is_suspended = before
+
+
+class OuterMode(AtenMode):
+    """Records the operators that are called around compiled code."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return True: what is compiled stays compiled."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record an operator and run it, unless compiled code, or what calls that, makes the call."""
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename.startswith(_DYNAMO) and frame.f_back is not None:
+            # Dynamo wraps this method, so as not to trace it.
+            frame = frame.f_back
+        if self._recorder.is_suspended or is_of_compiler(frame):
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _short(kernel: str) -> str:

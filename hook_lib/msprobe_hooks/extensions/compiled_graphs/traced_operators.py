@@ -1,0 +1,339 @@
+"""The operators that a program calls inside of compiled code, as they were before a compiler decomposed them.
+
+While AOTAutograd traces a program, each operator that reaches the tracer is noted with the nodes that its values became.
+Decompositions replace many operators by others, and passes of inductor move, join and drop nodes; what is left of a
+value in the graph that is compiled is known by a number that its node carries.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from torch import SymInt, Tensor, fx
+from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
+
+from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
+from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
+    DrawsRandomNumbersError,
+    computed,
+    explained,
+    is_random,
+    raised,
+    source_lines,
+    uncompiled,
+)
+
+_NUMBER: Final = "msprobe_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor that a traced program computes, by its number; ``has_grad`` where a call is given it with a gradient."""
+
+    number: int
+    has_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TracedOperator:
+    """An operator that a program calls; ``args`` and ``kwargs`` have a `Value` in place of each tensor.
+
+    ``name`` is that of its records at level aten, without number and direction. ``results`` are the leaves of what it
+    returns. ``name`` is that of the operator that writes in place where the tracer made another of it.
+    """
+
+    name: str
+    target: Any
+    args: Any
+    kwargs: Any
+    results: tuple[Any, ...]
+    is_backward: bool
+
+
+class OperatorTrace:
+    """Notes the operators of every program that AOTAutograd traces between ``begin`` and ``end``."""
+
+    def __init__(self) -> None:
+        self.programs: dict[int, list[TracedOperator]] = defaultdict(list)
+        #: The programs that values are of, by the numbers of both.
+        self.program_of: dict[int, int] = {}
+        #: What forward passes leave to the backward passes that are still to come, by program.
+        self.left: dict[int, list[dict[int, Any]]] = defaultdict(list)
+        self._numbers = itertools.count()
+        self._tracers: dict[int, Any] = {}
+        self._depth = 0
+        self._called: list[tuple[Any, Any, Any]] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Note operators from here on."""
+        from torch._subclasses.functional_tensor import FunctionalTensorMode
+        from torch.fx.experimental import proxy_tensor
+
+        trace, dispatch = proxy_tensor.proxy_call, FunctionalTensorMode.__torch_dispatch__
+
+        def proxy_call(mode: Any, func: Any, pre_dispatch: bool, args: Any, kwargs: Any) -> Any:
+            if self._depth:
+                return trace(mode, func, pre_dispatch, args, kwargs)
+            self._depth += 1
+            try:
+                operands = self._values((args, kwargs), mode.tracer)
+                result = trace(mode, func, pre_dispatch, args, kwargs)
+            finally:
+                self._depth -= 1
+            if result is not NotImplemented and isinstance(func, torch._ops.OpOverload):
+                self._note(func, operands, result, mode.tracer)
+            return result
+
+        def torch_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self._called.append((func, args, kwargs or {}))
+            try:
+                return dispatch(mode, func, types, args, kwargs)
+            finally:
+                self._called.pop()
+
+        for owner, name, replacement, original in (
+            (proxy_tensor, "proxy_call", proxy_call, trace),
+            (FunctionalTensorMode, "__torch_dispatch__", torch_dispatch, dispatch),
+        ):
+            setattr(owner, name, replacement)
+            self._undo.append(lambda owner=owner, name=name, original=original: setattr(owner, name, original))
+
+    def end(self) -> None:
+        """Note no more; what was noted is kept."""
+        while self._undo:
+            self._undo.pop()()
+        self.left.clear()
+
+    def _note(self, target: Any, operands: Any, result: Any, tracer: Any) -> None:
+        program = id(tracer)
+        # As long as it is kept, no other tracer has its id.
+        self._tracers[program] = tracer
+        func, (args, kwargs) = self._as_called(target, operands)
+        results = tuple(self._values(one, tracer) for one in tree_leaves(result))
+        for one in results:
+            if isinstance(one, Value):
+                self.program_of.setdefault(one.number, program)
+        is_backward = torch._C._current_graph_task_id() != -1
+        operator = TracedOperator(_name(func), target, args, kwargs, results, is_backward)
+        self.programs[program].append(operator)
+
+    def _as_called(self, func: Any, operands: Any) -> tuple[Any, Any]:
+        """Return an operator and its arguments as the program has them, before it is made one that writes to nothing."""
+        outer, args, kwargs = self._called[-1] if self._called else (func, (), {})
+        if outer is not func and not _writes_as(outer, func):
+            return func, operands
+        flags = iter([one.requires_grad for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)])
+        own_args, own_kwargs = map_aggregate(
+            operands, lambda one: replace(one, has_grad=next(flags, False)) if isinstance(one, Value) else one
+        )
+        left_out = {name: value for name, value in kwargs.items() if not isinstance(value, Tensor)}
+        return outer, (own_args, {**left_out, **own_kwargs})
+
+    def _values(self, tree: Any, tracer: Any) -> Any:
+        """Return values with the number of each tensor that the tracer has a node for."""
+
+        def numbered(value: Any) -> Any:
+            entry = tracer.tensor_tracker.get(value) if isinstance(value, Tensor) else None
+            if entry is None:
+                return value
+            meta = entry.proxy.node.meta
+            return Value(meta.setdefault(_NUMBER, next(self._numbers)))
+
+        return map_aggregate(tree, numbered)
+
+
+class GraphOperators:
+    """The operators that a program called, in one graph that was compiled of it; ``graph`` is what was lowered."""
+
+    def __init__(self, trace: OperatorTrace, graph: fx.Graph, *, is_backward: bool) -> None:
+        self.nodes: dict[int, fx.Node] = {}
+        for node in graph.nodes:
+            number = node.meta.get(_NUMBER)
+            # Of several, the last: passes give the nodes that they put in place of one what that one carries.
+            if number is not None:
+                self.nodes[number] = node
+        programs = [trace.program_of[number] for number in self.nodes if number in trace.program_of]
+        # More than one where something was traced on the way: what inductor's patterns look for.
+        self._program = max(programs, key=programs.count, default=0)
+        self._left = trace.left[self._program]
+        self._is_backward = is_backward
+        every = trace.programs[self._program]
+        self.operators = [operator for operator in every if operator.is_backward == is_backward]
+        self._needed = {
+            value.number
+            for operator in every
+            if operator.is_backward and not is_backward
+            for value in tree_leaves((operator.args, operator.kwargs))
+            if isinstance(value, Value)
+        }
+        self.made_by: dict[int, tuple[TracedOperator, int]] = {}
+        for operator in every:
+            given = {value.number for value in tree_leaves((operator.args, operator.kwargs)) if isinstance(value, Value)}
+            for place, one in enumerate(operator.results):
+                if isinstance(one, Value) and one.number not in given:
+                    self.made_by.setdefault(one.number, (operator, place))
+
+    def leave(self, values: OperatorValues) -> None:
+        """Keep what the operators of the backward pass need of a forward pass and its graph may not have."""
+        here = {number for operator in self.operators for number in map(_number, operator.results)} | {*self.nodes}
+        if self._needed:
+            self._left.append({number: values.compiled(Value(number)) for number in self._needed & here})
+
+    def take_left(self, known: Mapping[fx.Node, Any]) -> dict[int, Any]:
+        """Return what the forward pass has left whose backward pass this is: the one with the values that both have."""
+        if not self._is_backward:
+            return {}
+        given = {number: known[node] for number, node in self.nodes.items() if node in known}
+        for place, left in enumerate(self._left):
+            if all(torch.equal(given[number], left[number]) for number in given.keys() & left.keys()):
+                return self._left.pop(place)
+        return {}
+
+    def lines_of(self, operator: TracedOperator) -> tuple[str, ...]:
+        """Return the lines of the program that call an operator."""
+        numbers = [one.number for one in operator.results if isinstance(one, Value)]
+        return source_lines(self.nodes[number] for number in numbers if number in self.nodes)
+
+
+class OperatorValues:
+    """The values of the operators of one run of a graph; ``known`` are those that its kernels wrote, and its arguments.
+
+    Of each value there are two: what compiled code computes, which is what a kernel wrote or what the decomposed
+    operators come to from there, and what the operators come to as the program calls them.
+    """
+
+    def __init__(self, operators: GraphOperators, known: Mapping[fx.Node, Any], left: Mapping[int, Any]) -> None:
+        self._operators = operators
+        self._known = known
+        self._left = left
+        self._nodes = dict(known)
+        self._compiled: dict[int, Any] = {}
+        self._called: dict[tuple[int, bool], list[Any]] = {}
+        self._golden: dict[int, Any] = {}
+        self._symbols = _bound_symbols(known)
+
+    def compiled(self, tree: Any) -> Any:
+        """Return arguments or results as compiled code has them. Raises what an operator raises."""
+        return self._filled(tree, self._compiled_value)
+
+    def golden(self, tree: Any) -> Any:
+        """Return arguments as they are without the compiler, but for what a kernel wrote."""
+        return self._filled(tree, self._golden_value)
+
+    def golden_results(self, operator: TracedOperator) -> list[Any]:
+        """Return what an operator comes to without the compiler, or what compiled code has where rounding explains it."""
+        return [
+            self._explained(operator, place, one.number) if isinstance(one, Value) else self._filled(one, None)
+            for place, one in enumerate(operator.results)
+        ]
+
+    def _compiled_value(self, number: int) -> Any:
+        if number not in self._compiled:
+            node = self._operators.nodes.get(number)
+            if node is not None:
+                if node not in self._nodes:
+                    self._nodes[node] = uncompiled(node, self._nodes, is_raised=False)
+                self._compiled[number] = self._nodes[node]
+            elif number in self._left:
+                self._compiled[number] = self._left[number]
+            else:
+                # A pass of inductor has left no node of it.
+                operator, place = self._operators.made_by[number]
+                results = self._computed(operator, self._compiled_value, is_raised=False)
+                for one, value in zip(operator.results, results, strict=True):
+                    if isinstance(one, Value):
+                        self._compiled.setdefault(one.number, value)
+        return self._compiled[number]
+
+    def _golden_value(self, number: int) -> Any:
+        if number not in self._golden:
+            made = self._made(number)
+            self._golden[number] = self._compiled_value(number) if made is None else self._explained(*made, number)
+        return self._golden[number]
+
+    def _made(self, number: int) -> tuple[TracedOperator, int] | None:
+        """Return the operator that a value is computed by, None where it is known."""
+        is_known = self._operators.nodes.get(number) in self._known or number in self._left
+        return None if is_known else self._operators.made_by.get(number)
+
+    def _explained(self, operator: TracedOperator, place: int, number: int) -> Any:
+        actual = self._compiled_value(number)
+        return explained(
+            actual,
+            self._called_results(operator, is_raised=True)[place],
+            lambda: self._called_results(operator, is_raised=False)[place],
+        )
+
+    def _called_results(self, operator: TracedOperator, *, is_raised: bool) -> list[Any]:
+        key = id(operator), is_raised
+        if key not in self._called:
+
+            def value(number: int) -> Any:
+                made = self._made(number)
+                if made is None:
+                    known = self._compiled_value(number)
+                    return raised(known) if is_raised else known
+                return self._called_results(made[0], is_raised=is_raised)[made[1]]
+
+            self._called[key] = self._computed(operator, value, is_raised=is_raised)
+        return self._called[key]
+
+    def _computed(self, operator: TracedOperator, value: Callable[[int], Any], *, is_raised: bool) -> list[Any]:
+        if is_random(operator):
+            raise DrawsRandomNumbersError(operator.name)
+        args, kwargs = self._filled((operator.args, operator.kwargs), value)
+        return tree_leaves(computed(operator.target, args, kwargs, is_raised=is_raised))
+
+    def _filled(self, tree: Any, value: Callable[[int], Any] | None) -> Any:
+        def filled(one: Any) -> Any:
+            if isinstance(one, Value) and value is not None:
+                filled = value(one.number)
+                return filled.detach().requires_grad_() if one.has_grad else filled
+            if isinstance(one, SymInt):
+                return int(one.node.shape_env.replace(one.node.expr).xreplace(self._symbols))
+            return one
+
+        return map_aggregate(tree, filled)
+
+
+def has_values(operator: TracedOperator) -> bool:
+    """Return whether an operator's results are values, and not memory that nothing was written to."""
+    return operator.target.overloadpacket.__name__ not in UNDEFINED_RESULTS
+
+
+def _name(func: Any) -> str:
+    library = "Aten" if func.namespace == "aten" else func.namespace
+    return f"{library}.{func.overloadpacket.__name__}.{func._overloadname}"
+
+
+def _writes_as(outer: Any, func: Any) -> bool:
+    """Return whether an operator writes in place what another returns."""
+    word: str = getattr(getattr(outer, "overloadpacket", None), "__name__", "")
+    return word.endswith("_") and word[:-1] == func.overloadpacket.__name__
+
+
+def _number(value: Any) -> int | None:
+    return value.number if isinstance(value, Value) else None
+
+
+def _bound_symbols(known: Mapping[fx.Node, Any]) -> dict[Any, Any]:
+    """Return what the symbols of dynamic shapes are, by the shapes of the graph's arguments."""
+    import sympy
+
+    symbols = {}
+    for node, value in known.items():
+        traced = node.meta.get("val")
+        if node.op != "placeholder":
+            continue
+        pairs = zip(traced.shape, value.shape, strict=False) if isinstance(traced, Tensor) else [(traced, value)]
+        for size, actual in pairs:
+            if isinstance(size, SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                symbols[size.node.expr] = sympy.Integer(int(actual))
+    return symbols
