@@ -16,8 +16,14 @@ from msprobe_hooks import record
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, GeneratedCode, generated_code
 from msprobe_hooks.extensions.compiled_graphs.graph_hook import require_torch
-from msprobe_hooks.extensions.compiled_graphs.graph_operators import compiled_operators, fused, source_lines
-from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value, uncompiled
+from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
+    DrawsRandomNumbersError,
+    compiled_operators,
+    fused,
+    golden_value,
+    source_lines,
+    uncompiled,
+)
 from tests.support.requirements import require
 from tests.support.runs import Checked, check
 

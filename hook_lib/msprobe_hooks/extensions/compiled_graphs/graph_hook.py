@@ -7,9 +7,8 @@ graphs and the C++ wrapper are off, as they run kernels past Python. Compiled ke
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -31,16 +30,15 @@ from msprobe_hooks.extensions.compiled_graphs.traced_operators import (
     GraphOperators,
     OperatorTrace,
     OperatorValues,
-    TracedOperator,
+    OuterMode,
     has_values,
+    inside,
 )
 from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
-from msprobe_hooks.torch.call_mode import is_of_compiler
 from msprobe_hooks.torch.recorder import TorchRecorder
-from msprobe_hooks.torch.recording_mode import AtenMode
 from msprobe_hooks.torch.session import Operators, TorchSession
 
 LEAST_TORCH: Final = (2, 10)
@@ -48,7 +46,6 @@ LEAST_TORCH: Final = (2, 10)
 _SETTINGS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "cpp_wrapper": False, "triton.cudagraphs": False}
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False, "enable_remote_autograd_cache": False}
 
-_DYNAMO = str(Path(torch._dynamo.__file__).parent)
 _NO_WORD = re.compile(r"\W+")
 # A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.
 _LONGEST_NAME = 80
@@ -134,7 +131,7 @@ class GraphHook:
 
 
 class CompiledSession(TorchSession):
-    """Level compiled, and level aten inside of compiled code. With ``golden_path``, a second recording has golden values.
+    """Level compiled, and level aten inside of compiled code; a second recording has golden values.
 
     Raises ConfigError where torch is too old.
     """
@@ -146,9 +143,9 @@ class CompiledSession(TorchSession):
         path = settings.golden_path
         self._golden = None if path is None else TorchRecorder(replace(settings, dump_path=path))
         self._recorders = _Recorders(self.recorder, self._golden)
-        is_of_operators = settings.level == "aten"
-        self._hook = GraphHook(self._recorders, OperatorTrace() if is_of_operators else None)
-        if is_of_operators:
+        trace = OperatorTrace() if settings.level == "aten" else None
+        self._hook = GraphHook(self._recorders, trace)
+        if trace is not None:
             outer = next(one for one in self._observers if isinstance(one, Operators))
             outer._mode = OuterMode(self.recorder)
         self._observers.append(self._hook)
@@ -280,7 +277,7 @@ class _GraphCalls:
             if not has_values(operator):
                 continue
             try:
-                sides = _both_sides(values, operator)
+                sides = values.both_sides(operator)
             except DrawsRandomNumbersError:
                 recorders.note("operators that hang on random numbers drawn in their kernel are not judged")
             except Exception as error:
@@ -375,42 +372,6 @@ class _GraphCalls:
             computed |= set(nodes)
             lines.append(source_lines(parts))
         return lines
-
-
-def _both_sides(values: OperatorValues, operator: TracedOperator) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
-    """Return arguments and results of an operator as compiled code has them, and without the compiler."""
-    given = operator.args, operator.kwargs
-    compiled = (*values.compiled(given), values.compiled(operator.results))
-    return compiled, (*values.golden(given), tuple(values.golden_results(operator)))
-
-
-@contextmanager
-def inside(recorder: TorchRecorder) -> Iterator[None]:
-    """Record no operator that is called meanwhile."""
-    before, recorder.is_suspended = recorder.is_suspended, True
-    try:
-        yield
-    finally:
-        recorder.is_suspended = before
-
-
-class OuterMode(AtenMode):
-    """Records the operators that are called around compiled code."""
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Return True: what is compiled stays compiled."""
-        return True
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Record an operator and run it, unless compiled code, or what calls that, makes the call."""
-        frame = sys._getframe(1)
-        while frame.f_code.co_filename.startswith(_DYNAMO) and frame.f_back is not None:
-            # Dynamo wraps this method, so as not to trace it.
-            frame = frame.f_back
-        if self._recorder.is_suspended or is_of_compiler(frame):
-            return func(*args, **(kwargs or {}))
-        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -150,13 +150,13 @@ def golden_value(node: fx.Node, inputs: Mapping[fx.Node, Any], actual: Tensor) -
     )
 
 
-def explained(actual: Tensor, golden: Any, rounded: Callable[[], Any]) -> Tensor:
-    """Return ``actual`` where rounding explains its difference from ``golden``, else that, as ``actual`` has it.
+def explained(actual: Tensor, value: Any, rounded: Callable[[], Any]) -> Tensor:
+    """Return ``actual`` where rounding explains its difference from ``value``, else that, as ``actual`` has it.
 
     ``rounded`` returns what PyTorch's own kernels compute in ``actual``'s precision. Raises ValueError where the shapes
     of values do not fit.
     """
-    golden = _like(golden, actual)
+    golden = _like(value, actual)
     if not golden.numel():
         return golden
     if not actual.is_floating_point() and not actual.is_complex():
@@ -204,7 +204,7 @@ def _computed(node: fx.Node, values: Mapping[fx.Node, Any], *, is_raised: bool) 
         raise NotImplementedError(f"{node.op} {node.target}")
     if is_random(node):
         raise DrawsRandomNumbersError(node.name)
-    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)  # type: ignore[misc]
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     return computed(node.target, args, kwargs, is_raised=is_raised)
 
 
@@ -216,7 +216,7 @@ def computed(target: Any, args: Any, kwargs: Any, *, is_raised: bool) -> Any:
     if is_raised and name.startswith(_CAST):
         return args[0].to(_wide(args[1]))
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
-        args, kwargs = map_aggregate((args, kwargs), _cloned)  # type: ignore[misc]
+        args, kwargs = map_aggregate((args, kwargs), _cloned)
     if is_raised and "dtype" in kwargs:
         kwargs = {**kwargs, "dtype": _wide(kwargs["dtype"])}
     return target(*args, **kwargs)

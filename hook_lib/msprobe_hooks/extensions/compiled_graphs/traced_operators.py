@@ -1,6 +1,6 @@
 """The operators that a program calls inside of compiled code, as they were before a compiler decomposed them.
 
-While AOTAutograd traces a program, each operator that reaches the tracer is noted with the nodes that its values became.
+While AOTAutograd traces a program, each operator that reaches the tracer is noted with the nodes of its values.
 Decompositions replace many operators by others, and passes of inductor move, join and drop nodes; what is left of a
 value in the graph that is compiled is known by a number that its node carries.
 """
@@ -8,15 +8,19 @@ value in the graph that is compiled is known by a number that its node carries.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import SymInt, Tensor, fx
 from torch.fx.node import map_aggregate
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
@@ -28,7 +32,14 @@ from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     source_lines,
     uncompiled,
 )
+from msprobe_hooks.torch.call_mode import is_of_compiler
+from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.recording_mode import AtenMode
 
+# What autograd and the compiler call as they like, and what computes nothing.
+_NO_CALLS: Final = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+
+_DYNAMO: Final = str(Path(torch._dynamo.__file__).parent)
 _NUMBER: Final = "msprobe_value"
 
 
@@ -103,7 +114,7 @@ class OperatorTrace:
             (FunctionalTensorMode, "__torch_dispatch__", torch_dispatch, dispatch),
         ):
             setattr(owner, name, replacement)
-            self._undo.append(lambda owner=owner, name=name, original=original: setattr(owner, name, original))
+            self._undo.append(partial(setattr, owner, name, original))
 
     def end(self) -> None:
         """Note no more; what was noted is kept."""
@@ -120,12 +131,15 @@ class OperatorTrace:
         for one in results:
             if isinstance(one, Value):
                 self.program_of.setdefault(one.number, program)
+        if func is not target:
+            # What writes in place returns what it was given.
+            results = tuple(replace(one, has_grad=args[0].has_grad) for one in results)
         is_backward = torch._C._current_graph_task_id() != -1
         operator = TracedOperator(_name(func), target, args, kwargs, results, is_backward)
         self.programs[program].append(operator)
 
     def _as_called(self, func: Any, operands: Any) -> tuple[Any, Any]:
-        """Return an operator and its arguments as the program has them, before it is made one that writes to nothing."""
+        """Return an operator and its arguments as the program has them, where it is one that writes in place."""
         outer, args, kwargs = self._called[-1] if self._called else (func, (), {})
         if outer is not func and not _writes_as(outer, func):
             return func, operands
@@ -175,7 +189,9 @@ class GraphOperators:
         }
         self.made_by: dict[int, tuple[TracedOperator, int]] = {}
         for operator in every:
-            given = {value.number for value in tree_leaves((operator.args, operator.kwargs)) if isinstance(value, Value)}
+            given = {
+                value.number for value in tree_leaves((operator.args, operator.kwargs)) if isinstance(value, Value)
+            }
             for place, one in enumerate(operator.results):
                 if isinstance(one, Value) and one.number not in given:
                     self.made_by.setdefault(one.number, (operator, place))
@@ -223,16 +239,21 @@ class OperatorValues:
         """Return arguments or results as compiled code has them. Raises what an operator raises."""
         return self._filled(tree, self._compiled_value)
 
-    def golden(self, tree: Any) -> Any:
-        """Return arguments as they are without the compiler, but for what a kernel wrote."""
-        return self._filled(tree, self._golden_value)
-
-    def golden_results(self, operator: TracedOperator) -> list[Any]:
-        """Return what an operator comes to without the compiler, or what compiled code has where rounding explains it."""
+    def both_sides(self, operator: TracedOperator) -> list[tuple[Any, Any, Any]]:
+        """Return arguments, keyword arguments and results as compiled code has them, and without the compiler."""
+        given = operator.args, operator.kwargs
+        results = self.compiled(operator.results), self.golden_results(operator)
         return [
-            self._explained(operator, place, one.number) if isinstance(one, Value) else self._filled(one, None)
-            for place, one in enumerate(operator.results)
+            (*_as_given(given, self._filled(given, value)), _as_given(operator.results, own))
+            for value, own in zip((self._compiled_value, self._golden_value), results, strict=True)
         ]
+
+    def golden_results(self, operator: TracedOperator) -> tuple[Any, ...]:
+        """Return what an operator comes to uncompiled, or what compiled code has where rounding explains it."""
+        return tuple(
+            self._explained(operator, place, one.number) if isinstance(one, Value) else self.compiled(one)
+            for place, one in enumerate(operator.results)
+        )
 
     def _compiled_value(self, number: int) -> Any:
         if number not in self._compiled:
@@ -245,7 +266,7 @@ class OperatorValues:
                 self._compiled[number] = self._left[number]
             else:
                 # A pass of inductor has left no node of it.
-                operator, place = self._operators.made_by[number]
+                operator, _ = self._operators.made_by[number]
                 results = self._computed(operator, self._compiled_value, is_raised=False)
                 for one, value in zip(operator.results, results, strict=True):
                     if isinstance(one, Value):
@@ -291,21 +312,58 @@ class OperatorValues:
         args, kwargs = self._filled((operator.args, operator.kwargs), value)
         return tree_leaves(computed(operator.target, args, kwargs, is_raised=is_raised))
 
-    def _filled(self, tree: Any, value: Callable[[int], Any] | None) -> Any:
+    def _filled(self, tree: Any, value: Callable[[int], Any]) -> Any:
         def filled(one: Any) -> Any:
-            if isinstance(one, Value) and value is not None:
-                filled = value(one.number)
-                return filled.detach().requires_grad_() if one.has_grad else filled
+            if isinstance(one, Value):
+                return value(one.number)
             if isinstance(one, SymInt):
-                return int(one.node.shape_env.replace(one.node.expr).xreplace(self._symbols))
+                return int(one.node.shape_env.replace(one.node.expr).subs(self._symbols))
             return one
 
         return map_aggregate(tree, filled)
 
 
+def _as_given(tree: Any, values: Any) -> Any:
+    """Return the values of arguments, of which those require a gradient that do where the program makes the call."""
+    places, leaves = tree_flatten(values)[1], zip(tree_leaves(tree), tree_leaves(values), strict=True)
+    given = [
+        value.detach().requires_grad_() if isinstance(one, Value) and one.has_grad else value for one, value in leaves
+    ]
+    return tree_unflatten(given, places)
+
+
+class OuterMode(AtenMode):  # type: ignore[no-untyped-call]
+    """Records the operators that are called around compiled code."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return True: what is compiled stays compiled."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record an operator and run it, unless compiled code, or what calls that, makes the call."""
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename.startswith(_DYNAMO) and frame.f_back is not None:
+            # Dynamo wraps this method, so as not to trace it.
+            frame = frame.f_back
+        if self._recorder.is_suspended or is_of_compiler(frame) or func in _NO_CALLS:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+@contextmanager
+def inside(recorder: TorchRecorder) -> Iterator[None]:
+    """Record no operator that is called meanwhile."""
+    before, recorder.is_suspended = recorder.is_suspended, True
+    try:
+        yield
+    finally:
+        recorder.is_suspended = before
+
+
 def has_values(operator: TracedOperator) -> bool:
-    """Return whether an operator's results are values, and not memory that nothing was written to."""
-    return operator.target.overloadpacket.__name__ not in UNDEFINED_RESULTS
+    """Return whether an operator computes values; some return memory that nothing was written to."""
+    return operator.target not in _NO_CALLS and operator.target.overloadpacket.__name__ not in UNDEFINED_RESULTS
 
 
 def _name(func: Any) -> str:
@@ -325,8 +383,6 @@ def _number(value: Any) -> int | None:
 
 def _bound_symbols(known: Mapping[fx.Node, Any]) -> dict[Any, Any]:
     """Return what the symbols of dynamic shapes are, by the shapes of the graph's arguments."""
-    import sympy
-
     symbols = {}
     for node, value in known.items():
         traced = node.meta.get("val")
@@ -334,6 +390,6 @@ def _bound_symbols(known: Mapping[fx.Node, Any]) -> dict[Any, Any]:
             continue
         pairs = zip(traced.shape, value.shape, strict=False) if isinstance(traced, Tensor) else [(traced, value)]
         for size, actual in pairs:
-            if isinstance(size, SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                symbols[size.node.expr] = sympy.Integer(int(actual))
+            if isinstance(size, SymInt) and size.node.expr.is_Symbol:
+                symbols[size.node.expr] = int(actual)
     return symbols
