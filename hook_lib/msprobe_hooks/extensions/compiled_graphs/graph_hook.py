@@ -81,6 +81,7 @@ class GraphHook:
         """Record graphs that are compiled from now on; the first time, what was compiled before is dropped."""
         import torch._functorch.config
         import torch._inductor.config
+        from torch._dynamo import convert_frame
         from torch._inductor.graph import GraphLowering
 
         if self._is_first:
@@ -96,11 +97,23 @@ class GraphHook:
                 self._instrument(graph, module)
             return module
 
-        setattr(GraphLowering, "compile_to_module", compile_to_module)  # noqa: B010
-        self._stack.callback(setattr, GraphLowering, "compile_to_module", original)
+        self._replace(GraphLowering, "compile_to_module", compile_to_module)
+        exceeds = convert_frame.exceeds_recompile_limit
+
+        def exceeds_recompile_limit(*args: Any, **kwargs: Any) -> Any:
+            result = exceeds(*args, **kwargs)
+            if result[0]:
+                self._recorders.note(f"code that torch no longer compiles, as of {result[1]}, is not recorded")
+            return result
+
+        self._replace(convert_frame, "exceeds_recompile_limit", exceeds_recompile_limit)
         if self._trace is not None:
             self._trace.begin()
             self._stack.callback(self._trace.end)
+
+    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+        self._stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, function)
 
     def end(self) -> None:
         """Look into no further graphs."""
@@ -346,7 +359,8 @@ class _GraphCalls:
         drawn: dict[fx.Node, Any] = {}
         for node, actual in outputs:
             try:
-                golden.append(golden_value(node, self._known | drawn, actual))
+                value = golden_value(node, self._known | drawn, actual)
+                golden.append(value.detach().requires_grad_(actual.requires_grad))
             except DrawsRandomNumbersError:
                 drawn[node] = actual
                 golden.append(actual)
