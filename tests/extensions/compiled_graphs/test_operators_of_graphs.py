@@ -145,10 +145,11 @@ def test_a_backward_pass_takes_what_the_forward_pass_with_its_values_has_left() 
     x = graph.placeholder("x")
     x.meta["msprobe_value"] = 7
     program = 3
-    left = [{7: torch.zeros(2), 8: torch.zeros(1)}, {7: torch.ones(2), 8: torch.ones(1)}]
+    own = torch.tensor([1.0, float("nan")])
+    left = [{7: torch.zeros(2), 8: torch.zeros(1)}, {7: own, 8: torch.ones(1)}]
     trace: Any = SimpleNamespace(program_of={7: program}, left={program: left}, programs={program: []})
     operators = GraphOperators(trace, graph, is_backward=True)
-    assert operators.take_left({x: torch.ones(2)})[8].tolist() == [1.0]
+    assert operators.take_left({x: own.clone()})[8].tolist() == [1.0]
     assert len(left) == 1
 
 

@@ -46,6 +46,7 @@ LEAST_TORCH: Final = (2, 10)
 _SETTINGS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "cpp_wrapper": False, "triton.cudagraphs": False}
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False, "enable_remote_autograd_cache": False}
 
+_LIMIT = "exceeds_recompile_limit"
 _NO_WORD = re.compile(r"\W+")
 # A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.
 _LONGEST_NAME = 80
@@ -98,7 +99,7 @@ class GraphHook:
             return module
 
         self._replace(GraphLowering, "compile_to_module", compile_to_module)
-        exceeds = convert_frame.exceeds_recompile_limit
+        exceeds: Callable[..., Any] = vars(convert_frame)[_LIMIT]
 
         def exceeds_recompile_limit(*args: Any, **kwargs: Any) -> Any:
             result = exceeds(*args, **kwargs)
@@ -106,7 +107,7 @@ class GraphHook:
                 self._recorders.note(f"code that torch no longer compiles, as of {result[1]}, is not recorded")
             return result
 
-        self._replace(convert_frame, "exceeds_recompile_limit", exceeds_recompile_limit)
+        self._replace(convert_frame, _LIMIT, exceeds_recompile_limit)
         if self._trace is not None:
             self._trace.begin()
             self._stack.callback(self._trace.end)

@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -189,26 +189,31 @@ class GraphOperators:
         }
         self.made_by: dict[int, tuple[TracedOperator, int]] = {}
         for operator in every:
-            given = {
+            operands = {
                 value.number for value in tree_leaves((operator.args, operator.kwargs)) if isinstance(value, Value)
             }
             for place, one in enumerate(operator.results):
-                if isinstance(one, Value) and one.number not in given:
+                if isinstance(one, Value) and one.number not in operands:
                     self.made_by.setdefault(one.number, (operator, place))
 
     def leave(self, values: OperatorValues) -> None:
         """Keep what the operators of the backward pass need of a forward pass and its graph may not have."""
         here = {number for operator in self.operators for number in map(_number, operator.results)} | {*self.nodes}
-        if self._needed:
-            self._left.append({number: values.compiled(Value(number)) for number in self._needed & here})
+        left: dict[int, Any] = {}
+        for number in self._needed & here:
+            # Without it, the operators that need it are not judged, and counted.
+            with suppress(Exception):
+                left[number] = values.compiled(Value(number))
+        if left:
+            self._left.append(left)
 
-    def take_left(self, known: Mapping[fx.Node, Any]) -> dict[int, Any]:
+    def take_left(self, start_values: Mapping[fx.Node, Any]) -> dict[int, Any]:
         """Return what the forward pass has left whose backward pass this is: the one with the values that both have."""
         if not self._is_backward:
             return {}
-        given = {number: known[node] for number, node in self.nodes.items() if node in known}
+        shared = {number: start_values[node] for number, node in self.nodes.items() if node in start_values}
         for place, left in enumerate(self._left):
-            if all(torch.equal(given[number], left[number]) for number in given.keys() & left.keys()):
+            if all(_is_same(shared[number], left[number]) for number in shared.keys() & left.keys()):
                 return self._left.pop(place)
         return {}
 
@@ -219,21 +224,21 @@ class GraphOperators:
 
 
 class OperatorValues:
-    """The values of the operators of one run of a graph; ``known`` are those that its kernels wrote, and its arguments.
+    """The values of the operators of one run of a graph; it starts from what its kernels wrote and its arguments.
 
     Of each value there are two: what compiled code computes, which is what a kernel wrote or what the decomposed
     operators come to from there, and what the operators come to as the program calls them.
     """
 
-    def __init__(self, operators: GraphOperators, known: Mapping[fx.Node, Any], left: Mapping[int, Any]) -> None:
+    def __init__(self, operators: GraphOperators, start_values: Mapping[fx.Node, Any], left: Mapping[int, Any]) -> None:
         self._operators = operators
-        self._known = known
+        self._starts = start_values
         self._left = left
-        self._nodes = dict(known)
+        self._nodes = dict(start_values)
         self._compiled: dict[int, Any] = {}
         self._called: dict[tuple[int, bool], list[Any]] = {}
         self._golden: dict[int, Any] = {}
-        self._symbols = _bound_symbols(known)
+        self._symbols = _bound_symbols(start_values)
 
     def compiled(self, tree: Any) -> Any:
         """Return arguments or results as compiled code has them. Raises what an operator raises."""
@@ -241,10 +246,10 @@ class OperatorValues:
 
     def both_sides(self, operator: TracedOperator) -> list[tuple[Any, Any, Any]]:
         """Return arguments, keyword arguments and results as compiled code has them, and without the compiler."""
-        given = operator.args, operator.kwargs
+        operands = operator.args, operator.kwargs
         results = self.compiled(operator.results), self.golden_results(operator)
         return [
-            (*_as_given(given, self._filled(given, value)), _as_given(operator.results, own))
+            (*_as_given(operands, self._filled(operands, value)), _as_given(operator.results, own))
             for value, own in zip((self._compiled_value, self._golden_value), results, strict=True)
         ]
 
@@ -264,6 +269,8 @@ class OperatorValues:
                 self._compiled[number] = self._nodes[node]
             elif number in self._left:
                 self._compiled[number] = self._left[number]
+            elif number not in self._operators.made_by:
+                raise LookupError("it needs a value that is not in this graph")
             else:
                 # A pass of inductor has left no node of it.
                 operator, _ = self._operators.made_by[number]
@@ -275,13 +282,13 @@ class OperatorValues:
 
     def _golden_value(self, number: int) -> Any:
         if number not in self._golden:
-            made = self._made(number)
-            self._golden[number] = self._compiled_value(number) if made is None else self._explained(*made, number)
+            maker = self._made(number)
+            self._golden[number] = self._compiled_value(number) if maker is None else self._explained(*maker, number)
         return self._golden[number]
 
     def _made(self, number: int) -> tuple[TracedOperator, int] | None:
-        """Return the operator that a value is computed by, None where it is known."""
-        is_known = self._operators.nodes.get(number) in self._known or number in self._left
+        """Return the operator that a value is computed by, None where it needs none."""
+        is_known = self._operators.nodes.get(number) in self._starts or number in self._left
         return None if is_known else self._operators.made_by.get(number)
 
     def _explained(self, operator: TracedOperator, place: int, number: int) -> Any:
@@ -297,11 +304,11 @@ class OperatorValues:
         if key not in self._called:
 
             def value(number: int) -> Any:
-                made = self._made(number)
-                if made is None:
-                    known = self._compiled_value(number)
-                    return raised(known) if is_raised else known
-                return self._called_results(made[0], is_raised=is_raised)[made[1]]
+                maker = self._made(number)
+                if maker is None:
+                    start = self._compiled_value(number)
+                    return raised(start) if is_raised else start
+                return self._called_results(maker[0], is_raised=is_raised)[maker[1]]
 
             self._called[key] = self._computed(operator, value, is_raised=is_raised)
         return self._called[key]
@@ -326,10 +333,10 @@ class OperatorValues:
 def _as_given(tree: Any, values: Any) -> Any:
     """Return the values of arguments, of which those require a gradient that do where the program makes the call."""
     places, leaves = tree_flatten(values)[1], zip(tree_leaves(tree), tree_leaves(values), strict=True)
-    given = [
+    own = [
         value.detach().requires_grad_() if isinstance(one, Value) and one.has_grad else value for one, value in leaves
     ]
-    return tree_unflatten(given, places)
+    return tree_unflatten(own, places)
 
 
 class OuterMode(AtenMode):  # type: ignore[no-untyped-call]
@@ -377,14 +384,21 @@ def _writes_as(outer: Any, func: Any) -> bool:
     return word.endswith("_") and word[:-1] == func.overloadpacket.__name__
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal, NaN as well."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return bool(one == other)
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+
+
 def _number(value: Any) -> int | None:
     return value.number if isinstance(value, Value) else None
 
 
-def _bound_symbols(known: Mapping[fx.Node, Any]) -> dict[Any, Any]:
+def _bound_symbols(start_values: Mapping[fx.Node, Any]) -> dict[Any, Any]:
     """Return what the symbols of dynamic shapes are, by the shapes of the graph's arguments."""
     symbols = {}
-    for node, value in known.items():
+    for node, value in start_values.items():
         traced = node.meta.get("val")
         if node.op != "placeholder":
             continue
