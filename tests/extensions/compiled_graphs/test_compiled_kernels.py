@@ -14,8 +14,7 @@ from torch import fx
 
 from msprobe_hooks import record
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, GeneratedCode, generated_code
-from msprobe_hooks.extensions.compiled_graphs.graph_hook import require_torch
+from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, GeneratedCode, generated_code, require_torch
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     DrawsRandomNumbersError,
     compiled_operators,

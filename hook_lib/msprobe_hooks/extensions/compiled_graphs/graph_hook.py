@@ -6,18 +6,22 @@ graphs and the C++ wrapper are off, as they run kernels past Python. Compiled ke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, KernelCall, Written, generated_code
+from msprobe_hooks.extensions.compiled_graphs.generated_code import (
+    HOOK,
+    KernelCall,
+    Written,
+    generated_code,
+    require_torch,
+)
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     CompiledOperators,
     DrawsRandomNumbersError,
@@ -41,28 +45,10 @@ from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.session import Operators, TorchSession
 
-LEAST_TORCH: Final = (2, 10)
-
 _SETTINGS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "cpp_wrapper": False, "triton.cudagraphs": False}
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False, "enable_remote_autograd_cache": False}
 
 _LIMIT = "exceeds_recompile_limit"
-_NO_WORD = re.compile(r"\W+")
-# A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.
-_LONGEST_NAME = 80
-
-
-def require_torch(version: str = torch.__version__) -> None:
-    """Raise ConfigError where this torch is older than what was tried."""
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
-    if numbers < LEAST_TORCH:
-        needed = ".".join(map(str, LEAST_TORCH))
-        raise ConfigError(
-            "level",
-            "compiled",
-            f"torch >= {needed}",
-            problem=f"level 'compiled' needs torch >= {needed}, this is {version}",
-        )
 
 
 class GraphHook:
@@ -151,7 +137,7 @@ class CompiledSession(TorchSession):
     """
 
     def __init__(self, settings: Settings, model: Model | None = None) -> None:
-        require_torch()
+        require_torch(torch.__version__)
         super().__init__(settings, model)
         self.recorder.summary.awaited = "compiled graph"
         path = settings.golden_path
@@ -324,7 +310,7 @@ class _GraphCalls:
 
     def _begun(self, number: int, call: KernelCall, args: Any, kwargs: Any) -> list[KernelRecord]:
         both = self._recorders.both()
-        qualified = f"Inductor.{self._name}.{_short(call.kernel)}"
+        qualified = f"Inductor.{self._name}.{short_name(call.kernel)}"
         name = f"{qualified}.{both[0].number(qualified)}.forward"
         positional = [args[place] for place, named in call.read.items() if isinstance(place, int) and not named]
         named = {
@@ -391,15 +377,6 @@ class _GraphCalls:
 
 def _in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _short(kernel: str) -> str:
-    """Return a kernel's name as a part of a record's, cut before its number where it is long."""
-    name = _NO_WORD.sub("_", kernel)
-    if len(name) <= _LONGEST_NAME:
-        return name
-    number = name.rpartition("_")[2]
-    return f"{name[: _LONGEST_NAME - len(number) - 1].rstrip('_')}_{number}"
 
 
 def _value(written: Written, args: Any, kwargs: Any, result: Any) -> Any:

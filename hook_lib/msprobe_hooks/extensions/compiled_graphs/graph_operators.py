@@ -18,7 +18,7 @@ from operator import getitem
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import SymInt, Tensor, fx
 from torch.fx.node import map_aggregate, map_arg
 
 from msprobe_hooks.extensions.compiled_graphs.generated_code import GeneratedCode, KernelCall, operator_name
@@ -259,3 +259,17 @@ def _like(value: Any, actual: Tensor) -> Tensor:
         value = value.reshape(actual.shape)
     golden: Tensor = value.to(actual.dtype)
     return golden
+
+
+def bound_symbols(start_values: Mapping[fx.Node, Any]) -> dict[Any, Any]:
+    """Return what the symbols of dynamic shapes are, by the shapes of the graph's arguments."""
+    symbols = {}
+    for node, value in start_values.items():
+        traced = node.meta.get("val")
+        if node.op != "placeholder":
+            continue
+        pairs = zip(traced.shape, value.shape, strict=False) if isinstance(traced, Tensor) else [(traced, value)]
+        for size, actual in pairs:
+            if isinstance(size, SymInt) and size.node.expr.is_Symbol:
+                symbols[size.node.expr] = int(actual)
+    return symbols

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     DrawsRandomNumbersError,
+    bound_symbols,
     computed,
     explained,
     is_random,
@@ -238,7 +239,7 @@ class OperatorValues:
         self._compiled: dict[int, Any] = {}
         self._called: dict[tuple[int, bool], list[Any]] = {}
         self._golden: dict[int, Any] = {}
-        self._symbols = _bound_symbols(start_values)
+        self._symbols = bound_symbols(start_values)
 
     def compiled(self, tree: Any) -> Any:
         """Return arguments or results as compiled code has them. Raises what an operator raises."""
@@ -393,17 +394,3 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _number(value: Any) -> int | None:
     return value.number if isinstance(value, Value) else None
-
-
-def _bound_symbols(start_values: Mapping[fx.Node, Any]) -> dict[Any, Any]:
-    """Return what the symbols of dynamic shapes are, by the shapes of the graph's arguments."""
-    symbols = {}
-    for node, value in start_values.items():
-        traced = node.meta.get("val")
-        if node.op != "placeholder":
-            continue
-        pairs = zip(traced.shape, value.shape, strict=False) if isinstance(traced, Tensor) else [(traced, value)]
-        for size, actual in pairs:
-            if isinstance(size, SymInt) and size.node.expr.is_Symbol:
-                symbols[size.node.expr] = int(actual)
-    return symbols
