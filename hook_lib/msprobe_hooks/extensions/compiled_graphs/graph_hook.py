@@ -21,6 +21,7 @@ from msprobe_hooks.extensions.compiled_graphs.generated_code import (
     Written,
     generated_code,
     require_torch,
+    short_name,
 )
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     CompiledOperators,
