@@ -45,7 +45,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     session: Session | None = first("open_session", settings, model, framework)
     if session is not None:
         return session
-    if settings.level in (KERNEL_LEVEL, "compiled"):
+    if settings.level in (KERNEL_LEVEL, "compiled") or settings.golden_path is not None:
         raise ConfigError("level", settings.level, "not supported by any installed extension")
     if settings.task in OVERFLOW_TASKS:
         raise ConfigError("task", settings.task, "not supported by any installed extension")

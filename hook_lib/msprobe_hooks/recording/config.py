@@ -283,8 +283,8 @@ def _check_spool(options: Settings) -> None:
 def _check_golden(options: Settings) -> None:
     if options.golden_path is None:
         return
-    if options.level != "compiled":
-        raise ConfigError("golden_path", options.golden_path, "level compiled with golden_path")
+    if options.level not in ("compiled", "aten"):
+        raise ConfigError("golden_path", options.golden_path, "level compiled or aten with golden_path")
     if options.golden_path.absolute() == options.dump_path.absolute():
         raise ConfigError("golden_path", options.golden_path, "another folder than that of the recording")
 

@@ -14,10 +14,15 @@ from torch import fx
 
 from msprobe_hooks import record
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, GeneratedCode, generated_code
-from msprobe_hooks.extensions.compiled_graphs.graph_hook import require_torch
-from msprobe_hooks.extensions.compiled_graphs.graph_operators import compiled_operators, fused, source_lines
-from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value, uncompiled
+from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, GeneratedCode, generated_code, require_torch
+from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
+    DrawsRandomNumbersError,
+    compiled_operators,
+    fused,
+    golden_value,
+    source_lines,
+    uncompiled,
+)
 from tests.support.requirements import require
 from tests.support.runs import Checked, check
 
@@ -286,3 +291,56 @@ def test_a_library_kernel_that_reads_wrong_values_is_not_called_wrong(pytester: 
     assert any("convolution_backward_default" in name for name in checked.cases)
     assert len(failed) == 2
     assert all("hardswish" in name for name in failed)
+
+
+_OPTIMIZER = """
+import torch
+from msprobe_hooks import record
+
+torch._inductor.config.compile_threads = 1
+torch.manual_seed(0)
+layer = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+layer(torch.randn(3, 4)).sum().backward()
+with record("compiled", level="compiled", golden_path="golden"):
+    torch.compile(optimizer.step)()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_compiled_step_of_an_optimizer_differs_in_nothing(pytester: pytest.Pytester) -> None:
+    checked, failed = compare_compiled(pytester, _OPTIMIZER)
+    assert failed == []
+    assert "warned" not in checked.result.stdout.str()
+    checked.result.stdout.fnmatch_lines(["*no compared call differs*"])
+
+
+_MANY_SHAPES = """
+import torch
+import torch._dynamo
+from msprobe_hooks import record
+
+torch._inductor.config.compile_threads = 1
+torch._dynamo.config.recompile_limit = 1
+
+
+@torch.compile(dynamic=False)
+def double(x):
+    return x * 2
+
+
+with record("compiled", level="compiled") as session:
+    double(torch.ones(3))
+    double(torch.ones(4))
+print(session.summary)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_code_that_torch_gave_up_compiling_is_mentioned(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_MANY_SHAPES))
+    assert recorded.ret == 0, recorded.stderr.str()
+    recorded.stdout.fnmatch_lines(["recorded 1 call *no longer compiles, as of recompile_limit, is not recorded (1)*"])

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session | None:
-    """Return a recording of the kernels of compiled graphs, at level ``compiled`` of PyTorch."""
-    if framework != "pytorch" or settings.level != "compiled":
+    """Return a recording of the kernels of compiled graphs, or of their operators at level aten; None for others."""
+    is_of_operators = settings.level == "aten" and settings.golden_path is not None
+    if framework != "pytorch" or not (is_of_operators or settings.level == "compiled"):
         return None
     from msprobe_hooks.extensions.compiled_graphs.graph_hook import CompiledSession
 

@@ -12,11 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msprobe_hooks.errors import ConfigError
+
 HOOK: Final = "_msprobe_call"
+LEAST_TORCH: Final = (2, 10)
 
 _LIBRARIES = ("extern_kernels.", "aten.", "torch.ops.", "inductor_ops.", "_quantized.")
 _CPP_PARAMETERS = re.compile(r"\bkernel\((.*?)\)", re.DOTALL)
 _UNWRITTEN = "empty_strided"
+_NO_WORD = re.compile(r"\W+")
+# A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.
+_LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,19 @@ class GeneratedCode:
     calls: tuple[KernelCall, ...]
     arguments: tuple[str, ...]
     results: tuple[str, ...]
+
+
+def require_torch(version: str) -> None:
+    """Raise ConfigError where this torch is older than what was tried."""
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
+    if numbers < LEAST_TORCH:
+        needed = ".".join(map(str, LEAST_TORCH))
+        raise ConfigError(
+            "level",
+            "compiled",
+            f"torch >= {needed}",
+            problem=f"level 'compiled' needs torch >= {needed}, this is {version}",
+        )
 
 
 def generated_code(source: str) -> GeneratedCode:
@@ -280,6 +299,15 @@ def operator_name(function: str) -> str:
     """
     parts = function.removeprefix("torch.ops.").split(".")
     return parts[1] if len(parts) > 1 else function
+
+
+def short_name(kernel: str) -> str:
+    """Return a kernel's name as a part of a record's, cut before its number where it is long."""
+    name = _NO_WORD.sub("_", kernel)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    number = name.rpartition("_")[2]
+    return f"{name[: _LONGEST_NAME - len(number) - 1].rstrip('_')}_{number}"
 
 
 def _dotted(node: ast.AST) -> str:

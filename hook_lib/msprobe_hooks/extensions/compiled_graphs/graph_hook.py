@@ -6,53 +6,50 @@ graphs and the C++ wrapper are off, as they run kernels past Python. Compiled ke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, KernelCall, Written, generated_code
+from msprobe_hooks.extensions.compiled_graphs.generated_code import (
+    HOOK,
+    KernelCall,
+    Written,
+    generated_code,
+    require_torch,
+    short_name,
+)
 from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     CompiledOperators,
+    DrawsRandomNumbersError,
     compiled_operators,
     fused,
+    golden_value,
     source_lines,
 )
-from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value
+from msprobe_hooks.extensions.compiled_graphs.traced_operators import (
+    GraphOperators,
+    OperatorTrace,
+    OperatorValues,
+    OuterMode,
+    has_values,
+    inside,
+)
 from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.recorder import TorchRecorder
-from msprobe_hooks.torch.session import TorchSession
-
-LEAST_TORCH: Final = (2, 10)
+from msprobe_hooks.torch.session import Operators, TorchSession
 
 _SETTINGS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "cpp_wrapper": False, "triton.cudagraphs": False}
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False, "enable_remote_autograd_cache": False}
 
-_NO_WORD = re.compile(r"\W+")
-# A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.
-_LONGEST_NAME = 80
-
-
-def require_torch(version: str = torch.__version__) -> None:
-    """Raise ConfigError where this torch is older than what was tried."""
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
-    if numbers < LEAST_TORCH:
-        needed = ".".join(map(str, LEAST_TORCH))
-        raise ConfigError(
-            "level",
-            "compiled",
-            f"torch >= {needed}",
-            problem=f"level 'compiled' needs torch >= {needed}, this is {version}",
-        )
+_LIMIT = "exceeds_recompile_limit"
 
 
 class GraphHook:
@@ -61,8 +58,9 @@ class GraphHook:
     Graphs go on existing after ``end``, and then record nothing until the next ``begin``; ``close`` drops them.
     """
 
-    def __init__(self, recorders: _Recorders) -> None:
+    def __init__(self, recorders: _Recorders, trace: OperatorTrace | None = None) -> None:
         self._recorders = recorders
+        self._trace = trace
         self._stack = ExitStack()
         self._numbers: dict[Any, int] = {}
         self._is_first = True
@@ -71,6 +69,7 @@ class GraphHook:
         """Record graphs that are compiled from now on; the first time, what was compiled before is dropped."""
         import torch._functorch.config
         import torch._inductor.config
+        from torch._dynamo import convert_frame
         from torch._inductor.graph import GraphLowering
 
         if self._is_first:
@@ -86,8 +85,23 @@ class GraphHook:
                 self._instrument(graph, module)
             return module
 
-        setattr(GraphLowering, "compile_to_module", compile_to_module)  # noqa: B010
-        self._stack.callback(setattr, GraphLowering, "compile_to_module", original)
+        self._replace(GraphLowering, "compile_to_module", compile_to_module)
+        exceeds: Callable[..., Any] = vars(convert_frame)[_LIMIT]
+
+        def exceeds_recompile_limit(*args: Any, **kwargs: Any) -> Any:
+            result = exceeds(*args, **kwargs)
+            if result[0]:
+                self._recorders.note(f"code that torch no longer compiles, as of {result[1]}, is not recorded")
+            return result
+
+        self._replace(convert_frame, _LIMIT, exceeds_recompile_limit)
+        if self._trace is not None:
+            self._trace.begin()
+            self._stack.callback(self._trace.end)
+
+    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+        self._stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, function)
 
     def end(self) -> None:
         """Look into no further graphs."""
@@ -101,6 +115,8 @@ class GraphHook:
     def _instrument(self, graph: Any, module: Any) -> None:
         code = generated_code(Path(module.__file__).read_text(encoding="utf-8"))
         calls = _GraphCalls(self._name(graph), code.calls, compiled_operators(graph, code), self._recorders)
+        if self._trace is not None:
+            calls.program = GraphOperators(self._trace, graph.module.graph, is_backward=bool(graph.is_backward))
         names = module.__dict__
         names[HOOK] = calls.make
         # The module itself was just run from the same file.
@@ -116,19 +132,23 @@ class GraphHook:
 
 
 class CompiledSession(TorchSession):
-    """Level compiled. With ``golden_path``, a second recording has the golden values.
+    """Level compiled, and level aten inside of compiled code; a second recording has golden values.
 
     Raises ConfigError where torch is too old.
     """
 
     def __init__(self, settings: Settings, model: Model | None = None) -> None:
-        require_torch()
+        require_torch(torch.__version__)
         super().__init__(settings, model)
         self.recorder.summary.awaited = "compiled graph"
         path = settings.golden_path
         self._golden = None if path is None else TorchRecorder(replace(settings, dump_path=path))
         self._recorders = _Recorders(self.recorder, self._golden)
-        self._hook = GraphHook(self._recorders)
+        trace = OperatorTrace() if settings.level == "aten" else None
+        self._hook = GraphHook(self._recorders, trace)
+        if trace is not None:
+            outer = next(one for one in self._observers if isinstance(one, Operators))
+            outer._mode = OuterMode(self.recorder)
         self._observers.append(self._hook)
 
     def _start(self, model: Model | None, rank: int | None) -> None:
@@ -176,6 +196,10 @@ class _Recorders:
     golden: TorchRecorder | None
     notes: dict[str, int] = field(default_factory=dict)
 
+    def both(self) -> list[TorchRecorder]:
+        """Return the recorders that there are."""
+        return [one for one in (self.compiled, self.golden) if one is not None]
+
     def note(self, text: str) -> None:
         """Count something that is not judged."""
         self.notes[text] = self.notes.get(text, 0) + 1
@@ -222,6 +246,8 @@ class _GraphCalls:
         self._recorders = recorders
         self._known: dict[fx.Node, Any] = {}
         self._lines = self._lines_of_calls()
+        #: What the program calls in the graph, where that is recorded in place of kernels.
+        self.program: GraphOperators | None = None
 
     def enclosing(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function that runs the graph, knowing its arguments while it runs."""
@@ -232,11 +258,37 @@ class _GraphCalls:
                 with recorders.compiled.net(f"the arguments of {self._name}"), recorders.compiled.quiet():
                     self._known = dict(zip(self._operators.arguments, map(_kept, args), strict=True))
             try:
-                return run(runner, args)
+                if self.program is None or not recorders.compiled.is_recording:
+                    return run(runner, args)
+                with inside(recorders.compiled):
+                    result = run(runner, args)
+                    with recorders.compiled.net(self._name), recorders.compiled.quiet(), torch.no_grad():
+                        self._record_operators(self.program)
+                return result
             finally:
                 self._known = {}
 
         return call
+
+    def _record_operators(self, program: GraphOperators) -> None:
+        recorders = self._recorders
+        values = OperatorValues(program, self._known, program.take_left(self._known))
+        for operator in program.operators:
+            name = f"{operator.name}.{recorders.compiled.number(operator.name)}.forward"
+            if not has_values(operator):
+                continue
+            try:
+                sides = values.both_sides(operator)
+            except DrawsRandomNumbersError:
+                recorders.note("operators that hang on random numbers drawn in their kernel are not judged")
+            except Exception as error:
+                recorders.note(f"not judged: {name}, as {_in_a_line(error)}")
+            else:
+                for recorder, (args, kwargs, results) in zip(recorders.both(), sides, strict=True):
+                    record = KernelRecord(recorder, name, None)
+                    record.begin(args, kwargs, program.lines_of(operator))
+                    record.end(results)
+        program.leave(values)
 
     def make(self, number: int, kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call of the generated code, recorded while the recording is on."""
@@ -245,6 +297,11 @@ class _GraphCalls:
             return kernel(*args, **kwargs)
         records: list[KernelRecord] = []
         call = self._calls[number]
+        if self.program is not None:
+            result = kernel(*args, **kwargs)
+            with recorders.compiled.net(call.kernel), recorders.compiled.quiet():
+                self._keep(self._written(call, args, kwargs, result))
+            return result
         with recorders.compiled.net(call.kernel):
             records = self._begun(number, call, args, kwargs)
         result = kernel(*args, **kwargs)
@@ -253,8 +310,8 @@ class _GraphCalls:
         return result
 
     def _begun(self, number: int, call: KernelCall, args: Any, kwargs: Any) -> list[KernelRecord]:
-        both = [one for one in (self._recorders.compiled, self._recorders.golden) if one is not None]
-        qualified = f"Inductor.{self._name}.{_short(call.kernel)}"
+        both = self._recorders.both()
+        qualified = f"Inductor.{self._name}.{short_name(call.kernel)}"
         name = f"{qualified}.{both[0].number(qualified)}.forward"
         positional = [args[place] for place, named in call.read.items() if isinstance(place, int) and not named]
         named = {
@@ -266,16 +323,23 @@ class _GraphCalls:
         return records
 
     def _end(self, call: KernelCall, records: list[KernelRecord], args: Any, kwargs: Any, result: Any) -> None:
-        written = [(one, _value(one, args, kwargs, result)) for one in call.written]
-        nodes = [(node, value) for one, value in written if (node := self._node(one)) and isinstance(value, Tensor)]
-        outputs = [value for _, value in nodes] or [value for _, value in written]
+        nodes = self._written(call, args, kwargs, result)
+        outputs = [value for _, value in nodes] or [_value(one, args, kwargs, result) for one in call.written]
         records[0].end(outputs)
         for record in records[1:]:
             with self._recorders.compiled.quiet(), torch.no_grad():
                 golden = self._golden(call, nodes)
                 if golden:
                     record.end(golden)
-                self._known |= {node: _kept(value) for node, value in nodes if node not in self._known}
+                self._keep(nodes)
+
+    def _written(self, call: KernelCall, args: Any, kwargs: Any, result: Any) -> list[tuple[fx.Node, Tensor]]:
+        """Return the operators whose values a call has written, with the values."""
+        written = ((self._node(one), _value(one, args, kwargs, result)) for one in call.written)
+        return [(node, value) for node, value in written if node is not None and isinstance(value, Tensor)]
+
+    def _keep(self, values: list[tuple[fx.Node, Tensor]]) -> None:
+        self._known |= {node: _kept(value) for node, value in values if node not in self._known}
 
     def _golden(self, call: KernelCall, outputs: list[tuple[fx.Node, Tensor]]) -> list[Tensor]:
         """Return what the operators compute uncompiled; nothing where that cannot be said."""
@@ -283,14 +347,14 @@ class _GraphCalls:
         drawn: dict[fx.Node, Any] = {}
         for node, actual in outputs:
             try:
-                golden.append(golden_value(node, self._known | drawn, actual))
+                value = golden_value(node, self._known | drawn, actual)
+                golden.append(value.detach().requires_grad_(actual.requires_grad))
             except DrawsRandomNumbersError:
                 drawn[node] = actual
                 golden.append(actual)
                 self._recorders.note("values that hang on random numbers drawn in their kernel are taken as drawn")
             except Exception as error:
-                problem = f"{type(error).__name__}: {error}".splitlines()[0]
-                self._recorders.note(f"not judged: {node.name} of {call.kernel}, as {problem}")
+                self._recorders.note(f"not judged: {node.name} of {call.kernel}, as {_in_a_line(error)}")
                 return []
         if not golden:
             self._recorders.note(f"not judged alone: {call.kernel} writes values inside of operators only")
@@ -312,13 +376,8 @@ class _GraphCalls:
         return lines
 
 
-def _short(kernel: str) -> str:
-    """Return a kernel's name as a part of a record's, cut before its number where it is long."""
-    name = _NO_WORD.sub("_", kernel)
-    if len(name) <= _LONGEST_NAME:
-        return name
-    number = name.rpartition("_")[2]
-    return f"{name[: _LONGEST_NAME - len(number) - 1].rstrip('_')}_{number}"
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _value(written: Written, args: Any, kwargs: Any, result: Any) -> Any:

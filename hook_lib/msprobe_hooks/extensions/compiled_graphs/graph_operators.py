@@ -1,22 +1,34 @@
-"""The operators of a graph whose values the buffers of its generated code hold.
+"""The operators of a graph whose values the buffers of its generated code hold, and what they compute uncompiled.
 
 Inductor keeps with a buffer the node of the graph whose value it holds (``origin_node``); what is returned is known by
 its place among the graph's results, and a copy made for a kernel of a library by its place among the kernel's
 arguments. Other buffers hold values inside of an operator, such as the parts of a sum.
+
+Uncompiled, PyTorch's own kernels compute an operator from values that are known, in float64 or in the graph's own
+precision.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
-from torch import Tensor, fx
+import torch
+from torch import SymInt, Tensor, fx
+from torch.fx.node import map_aggregate, map_arg
 
 from msprobe_hooks.extensions.compiled_graphs.generated_code import GeneratedCode, KernelCall, operator_name
 
+_LOW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+# Choices. Below the first, in units of the largest value's rounding, no one looks for a reason. The second leaves room
+# for another order of summation, and is less than what a wrong kernel is off by, unless a sum cancels.
+_NEAR = 16
+_TIMES_AS_WRONG = 4.0
+_CAST = "prims.convert_element_type"
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)')
 
 
@@ -117,3 +129,147 @@ def source_lines(nodes: Iterable[fx.Node]) -> tuple[str, ...]:
             text = f"File {frame['file']}, line {frame['line']}, in {frame['function']}, \n {frame['code'].strip()}"
             lines[text] = None
     return tuple(lines)
+
+
+class DrawsRandomNumbersError(Exception):
+    """A value depends on random numbers that were drawn inside of the same kernel."""
+
+
+def golden_value(node: fx.Node, inputs: Mapping[fx.Node, Any], actual: Tensor) -> Tensor:
+    """Return what a kernel should have written, in the shape and dtype of what it has written.
+
+    ``actual`` itself is returned where rounding explains the difference. Floating point values are right if they are at
+    most a few times as wrong as those of PyTorch's own kernels in the graph's own precision, as where a sum cancels. Of
+    integers and bools, elements that float64 and the graph's own precision give differently hang on rounding. Raises as
+    `uncompiled` does, and ValueError where the buffer does not have the shape of the operator's value.
+    """
+    return explained(
+        actual,
+        uncompiled(node, inputs),
+        lambda: uncompiled(node, inputs, is_raised=False),
+    )
+
+
+def explained(actual: Tensor, value: Any, rounded: Callable[[], Any]) -> Tensor:
+    """Return ``actual`` where rounding explains its difference from ``value``, else that, as ``actual`` has it.
+
+    ``rounded`` returns what PyTorch's own kernels compute in ``actual``'s precision. Raises ValueError where the shapes
+    of values do not fit.
+    """
+    golden = _like(value, actual)
+    if not golden.numel():
+        return golden
+    if not actual.is_floating_point() and not actual.is_complex():
+        return torch.where(golden == _like(rounded(), actual), golden, actual)
+    error, scale = _largest(actual, golden), float(golden.abs().max())
+    # Not finite: left to the comparison.
+    is_far = scale < math.inf and error > _NEAR * torch.finfo(actual.dtype).eps * scale
+    if is_far and error <= _TIMES_AS_WRONG * _largest(_like(rounded(), actual), golden):
+        return actual
+    return golden
+
+
+def _largest(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference; NaN where one is."""
+    return float((one.to(other.dtype) - other).abs().max())
+
+
+def uncompiled(node: fx.Node, inputs: Mapping[fx.Node, Any], *, is_raised: bool = True) -> Any:
+    """Return the value of a node, computed by PyTorch's own kernels from the values that are known.
+
+    Floating point values are float64 on the way where it ``is_raised``. Raises DrawsRandomNumbersError, and whatever an
+    operator raises.
+    """
+    values: dict[fx.Node, Any] = {}
+    waiting = [node]
+    while waiting:
+        one = waiting[-1]
+        if one in values:
+            waiting.pop()
+        elif one in inputs:
+            values[one] = raised(inputs[one]) if is_raised else inputs[one]
+            waiting.pop()
+        else:
+            missing = [parent for parent in one.all_input_nodes if parent not in values]
+            if missing:
+                waiting += missing
+                continue
+            values[one] = _computed(one, values, is_raised=is_raised)
+            waiting.pop()
+    return values[node]
+
+
+def _computed(node: fx.Node, values: Mapping[fx.Node, Any], *, is_raised: bool) -> Any:
+    if node.op != "call_function":
+        raise NotImplementedError(f"{node.op} {node.target}")
+    if is_random(node):
+        raise DrawsRandomNumbersError(node.name)
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    return computed(node.target, args, kwargs, is_raised=is_raised)
+
+
+def computed(target: Any, args: Any, kwargs: Any, *, is_raised: bool) -> Any:
+    """Return what an operator computes from values, which it leaves as they are; raised, it rounds to float64 only."""
+    name = str(target)
+    if name.startswith("aten.copy_"):
+        return args[1].to(args[0].dtype).expand(args[0].shape)
+    if is_raised and name.startswith(_CAST):
+        return args[0].to(_wide(args[1]))
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        args, kwargs = map_aggregate((args, kwargs), _cloned)
+    if is_raised and "dtype" in kwargs:
+        kwargs = {**kwargs, "dtype": _wide(kwargs["dtype"])}
+    return target(*args, **kwargs)
+
+
+def is_random(node: Any) -> bool:
+    """Return whether an operator draws random numbers; a node, or what has its target, args and kwargs."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        names = [argument.name for argument in target._schema.arguments]
+        if "dropout_p" in names:
+            place = names.index("dropout_p")
+            share = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+            return bool(share)
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            return True
+    return any(word in str(target) for word in ("inductor_rand", "inductor_seed"))
+
+
+def raised(value: Any) -> Any:
+    """Return a value in float64 where it is a tensor of less."""
+    return value.to(torch.float64) if isinstance(value, Tensor) and value.dtype in _LOW else value
+
+
+def _wide(dtype: Any) -> Any:
+    return torch.float64 if dtype in _LOW else dtype
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _like(value: Any, actual: Tensor) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise ValueError("the operator's value is no tensor")
+    if value.shape != actual.shape:
+        # Inductor may keep dimensions of size 1 or leave them out.
+        if [size for size in value.shape if size != 1] != [size for size in actual.shape if size != 1]:
+            raise ValueError(f"a buffer of shape {tuple(actual.shape)} for a value of shape {tuple(value.shape)}")
+        value = value.reshape(actual.shape)
+    golden: Tensor = value.to(actual.dtype)
+    return golden
+
+
+def bound_symbols(start_values: Mapping[fx.Node, Any]) -> dict[Any, Any]:
+    """Return what the symbols of dynamic shapes are, by the shapes of the graph's arguments."""
+    symbols = {}
+    for node, value in start_values.items():
+        traced = node.meta.get("val")
+        if node.op != "placeholder":
+            continue
+        pairs = zip(traced.shape, value.shape, strict=False) if isinstance(traced, Tensor) else [(traced, value)]
+        for size, actual in pairs:
+            if isinstance(size, SymInt) and size.node.expr.is_Symbol:
+                symbols[size.node.expr] = int(actual)
+    return symbols

@@ -1,0 +1,236 @@
+"""Level aten inside of compiled code: operators as the program calls them, whatever a compiler makes of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from msprobe_hooks.extensions.compiled_graphs.traced_operators import (
+    GraphOperators,
+    OperatorTrace,
+    OperatorValues,
+    TracedOperator,
+)
+from tests.support.requirements import require
+from tests.support.runs import Checked, check
+
+aten = torch.ops.aten
+
+
+@contextmanager
+def traced(
+    function: Callable[..., Any], *args: Tensor, decompositions: dict[Any, Any] | None = None
+) -> Iterator[tuple[GraphOperators, OperatorValues]]:
+    """Yield the operators of a function and their values for the arguments."""
+    trace = OperatorTrace()
+    trace.begin()
+    try:
+        graph = make_fx(function, decomposition_table=decompositions or {}, tracing_mode="fake")(*args).graph
+    finally:
+        trace.end()
+    operators = GraphOperators(trace, graph, is_backward=False)
+    known = dict(zip((node for node in graph.nodes if node.op == "placeholder"), args, strict=True))
+    yield operators, OperatorValues(operators, known, {})
+
+
+def names(operators: GraphOperators) -> list[str]:
+    """Return the names of operators in their order."""
+    return [operator.name for operator in operators.operators]
+
+
+def both(values: OperatorValues, operator: TracedOperator) -> tuple[Tensor, Tensor]:
+    """Return the first result as compiled code has it, and without the compiler."""
+    (*_, compiled), (*_, golden) = values.both_sides(operator)
+    return compiled[0], golden[0]
+
+
+def wrong_silu(x: Tensor) -> Tensor:
+    """Return a silu that is wrong by the 2 % in its sigmoid's argument."""
+    return x * torch.sigmoid(x * 1.02)
+
+
+def test_an_operator_is_noted_as_the_program_calls_it_and_not_as_it_is_decomposed() -> None:
+    table = {aten.silu.default: wrong_silu}
+    with traced(lambda x: aten.neg(aten.silu(x)), torch.randn(4), decompositions=table) as (operators, _):
+        assert names(operators) == ["Aten.silu.default", "Aten.neg.default"]
+        assert [str(node.target) for node in operators.nodes.values() if node.op == "call_function"] == [
+            "aten.mul.Tensor",
+            "aten.neg.default",
+        ]
+
+
+def test_a_wrong_decomposition_differs_from_its_operator() -> None:
+    x = torch.linspace(-3, 3, 7)
+    with traced(lambda x: aten.silu(x), x, decompositions={aten.silu.default: wrong_silu}) as (operators, values):
+        compiled, golden = both(values, operators.operators[0])
+    expected = (x.double() / (1 + torch.exp(-x.double()))).float()
+    assert torch.equal(golden, expected)
+    assert (compiled - golden).abs().max() > 1e-3
+
+
+def test_what_follows_a_wrong_decomposition_is_given_other_inputs() -> None:
+    table = {aten.silu.default: wrong_silu}
+    with traced(lambda x: aten.neg(aten.silu(x)), torch.ones(4), decompositions=table) as (operators, values):
+        (compiled, _, _), (golden, _, _) = values.both_sides(operators.operators[1])
+    assert not torch.equal(compiled[0], golden[0])
+
+
+def test_a_right_decomposition_has_the_values_of_its_operator() -> None:
+    table = {aten.silu.default: lambda x: x / (1 + torch.exp(-x))}
+    x = torch.randn(64)
+    with traced(lambda x: aten.silu(x), x, decompositions=table) as (operators, values):
+        compiled, golden = both(values, operators.operators[0])
+    torch.testing.assert_close(compiled, golden, rtol=2e-6, atol=0)
+
+
+def test_what_a_kernel_wrote_is_what_the_operators_after_it_are_computed_from() -> None:
+    trace = OperatorTrace()
+    trace.begin()
+    graph = make_fx(lambda x: aten.neg(aten.exp(x)), tracing_mode="fake")(torch.ones(2)).graph
+    trace.end()
+    operators = GraphOperators(trace, graph, is_backward=False)
+    x, exponential, *_ = graph.nodes
+    values = OperatorValues(operators, {x: torch.ones(2), exponential: torch.full((2,), 5.0)}, {})
+    compiled, golden = both(values, operators.operators[0])
+    assert compiled.tolist() == [5.0, 5.0]
+    torch.testing.assert_close(golden, torch.full((2,), 2.718281828))
+    compiled, golden = both(values, operators.operators[1])
+    assert compiled.tolist() == golden.tolist() == [-5.0, -5.0]
+
+
+def test_a_value_whose_node_was_joined_with_another_is_computed_by_its_operator() -> None:
+    trace = OperatorTrace()
+    trace.begin()
+    graph = make_fx(lambda x: aten.neg(aten.exp(x)), tracing_mode="fake")(torch.ones(2)).graph
+    trace.end()
+    x, exponential, negated, *_ = graph.nodes
+    with graph.inserting_before(exponential):
+        joined = graph.call_function(aten.neg.default, (graph.call_function(aten.exp.default, (x,)),))
+    joined.meta = negated.meta
+    negated.replace_all_uses_with(joined)
+    graph.erase_node(negated)
+    graph.erase_node(exponential)
+    operators = GraphOperators(trace, graph, is_backward=False)
+    values = OperatorValues(operators, {x: torch.zeros(2)}, {})
+    assert [both(values, one)[0].tolist() for one in operators.operators] == [[1.0, 1.0], [-1.0, -1.0]]
+
+
+def test_an_operator_that_writes_in_place_keeps_its_name() -> None:
+    def function(x: Tensor) -> Tensor:
+        with FunctionalTensorMode() as mode:
+            from torch._subclasses.functional_tensor import FunctionalTensor
+
+            wrapped = FunctionalTensor.to_functional(x)
+            with mode:
+                y = wrapped * 2
+                y.add_(1)
+        return torch._from_functional_tensor(y.elem)
+
+    with traced(function, torch.ones(3)) as (operators, _):
+        assert names(operators) == ["Aten.mul.Tensor", "Aten.add_.Tensor"]
+
+
+def test_a_backward_pass_takes_what_the_forward_pass_with_its_values_has_left() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["msprobe_value"] = 7
+    program = 3
+    own = torch.tensor([1.0, float("nan")])
+    left = [{7: torch.zeros(2), 8: torch.zeros(1)}, {7: own, 8: torch.ones(1)}]
+    trace: Any = SimpleNamespace(program_of={7: program}, left={program: left}, programs={program: []})
+    operators = GraphOperators(trace, graph, is_backward=True)
+    assert operators.take_left({x: own.clone()})[8].tolist() == [1.0]
+    assert len(left) == 1
+
+
+_MODEL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from msprobe_hooks import record
+
+torch._inductor.config.compile_threads = 1
+torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    # Attention, and for each token two of four experts.
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
+        self.gate, self.experts = nn.Linear(16, 4), nn.Parameter(torch.randn(4, 16, 16) * 0.2)
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        scores = (q @ k.transpose(-1, -2) / 4).masked_fill(torch.ones(12, 12).triu(1).bool(), float("-inf"))
+        x = x + self.dropout(self.out(scores.softmax(-1) @ v))
+        shares, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        mixed = torch.zeros_like(x)
+        for place in range(2):
+            mixed += shares[:, place, None] * torch.einsum("td,tde->te", x, self.experts[chosen[:, place]])
+        mixed.mul_(0.5)
+        return F.silu(x + mixed) + F.gelu(x, approximate="tanh")
+
+
+model, x = Model(), torch.randn(12, 16)
+PLANTED
+with record("compiled", level="aten", task="tensor", golden_path="golden") as session:
+    F.mse_loss(torch.compile(model)(x), torch.ones(12, 16)).backward()
+print(session.summary)
+model.zero_grad()
+with record("eager", level="aten", task="tensor"):
+    F.mse_loss(model(x), torch.ones(12, 16)).backward()
+"""
+
+# As a user registers a decomposition of an operator.
+_WRONG = """
+from torch._inductor.decomposition import decompositions
+decompositions[torch.ops.aten.silu.default] = lambda x: x * torch.sigmoid(x * 1.01)
+"""
+
+
+def compare(pytester: pytest.Pytester, golden: str) -> tuple[Checked, set[str]]:
+    """Compare what compiled code computed with a recording; return the operators that failed as well."""
+    checked = check(
+        pytester, "--msprobe-compare=compiled", f"--msprobe-golden={golden}", "-omsprobe_fuzzy=true", apart=True
+    )
+    failed = {name.split(".")[1] for name, case in checked.cases.items() if case.outcome == "failed"}
+    return checked, failed
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_wrong_decomposition_is_the_first_operator_that_differs(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_MODEL.replace("PLANTED", _WRONG)))
+    assert recorded.ret == 0, recorded.stderr.str()
+    checked, failed = compare(pytester, "golden")
+    assert "silu" in failed
+    assert failed <= {"silu", "add"}
+    checked.result.stdout.fnmatch_lines(["first forward culprit: Aten.silu.default.0.forward*", "*return F.silu(*"])
+    checked, failed = compare(pytester, "eager")
+    checked.result.stdout.fnmatch_lines(["first forward culprit: Aten.silu.default.0.forward*"])
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_operators_of_a_right_compilation_are_those_of_the_program(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_MODEL.replace("PLANTED", "")))
+    assert recorded.ret == 0, recorded.stderr.str()
+    assert "not judged" not in recorded.stdout.str()
+    for golden in ("golden", "eager"):
+        checked, failed = compare(pytester, golden)
+        assert failed == set()
+        assert sum(case.outcome == "passed" for case in checked.cases.values()) > 100
