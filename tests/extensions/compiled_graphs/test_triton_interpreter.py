@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from importlib.util import find_spec
 
 import pytest
 
+from tests.support.frameworks.started import PYTHON, VARIABLES
 from tests.support.requirements import require
 from tests.support.runs import check
 
@@ -56,11 +56,11 @@ print("as computed in float64:", torch.equal(golden, (wide / (1 + torch.exp(-wid
 def test_a_triton_kernel_has_golden_values_that_the_interpreter_computed_in_float64(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if find_spec("triton") is None:
-        pytest.skip("needs triton: pip install --no-deps triton==3.9.0")
+    require(PYTHON.exists(), ".venv-frameworks, which make nightly builds")
     require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    recorded = pytester.runpython(pytester.makepyfile(step=_STEP))
+    for name, value in {**VARIABLES, "TRITON_INTERPRET": "1"}.items():
+        monkeypatch.setenv(name, value)
+    recorded = pytester.run(PYTHON, pytester.makepyfile(step=_STEP))
     assert recorded.ret == 0, recorded.stderr.str()
     recorded.stdout.fnmatch_lines(["as computed in float64: True"])
     checked = check(pytester, "--msprobe-compare=compiled", "--msprobe-golden=golden", apart=True)
