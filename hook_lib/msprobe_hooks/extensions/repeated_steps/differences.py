@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from torch import Tensor
 
 from msprobe_hooks.dump.writer import make_folder, write_error
-from msprobe_hooks.extensions.repeated_steps.differing_call import (
-    REPETITIONS,
-    DifferingCall,
-    flipped_bit,
-    wrong_elements,
-)
-from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, first_other_call
-from msprobe_hooks.extensions.repeated_steps.training_state import Located, Passes
 from msprobe_hooks.messages import counted, listed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from msprobe_hooks.extensions.repeated_steps.differing_call import DifferingCall
+    from msprobe_hooks.extensions.repeated_steps.passes import Located, Passes
 
 Kind = Literal["wrong", "nondeterministic", "not_repeatable", "received", "replicas"]
 
@@ -147,7 +144,7 @@ def as_hex(digests: tuple[int, ...]) -> list[str]:
 
 
 #: Records a call, and as a second recording the wrong results if they are known; returns the folders.
-Save = Callable[[DifferingCall, Sequence[Tensor] | None], tuple[str | None, str | None]]
+Save = Callable[["DifferingCall", "Sequence[Tensor] | None"], tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +177,7 @@ def explained(passes: Passes, position: Located, save: Save) -> Explanation:
     is_nondeterministic = call.is_nondeterministic(differing)
     wrong = _wrong_results(passes, place, odd)
     dump, wrong_dump = save(call, wrong)
-    wrong_values = "" if odd is None else _wrong_values(wrong, call, digests[odd - 1], digests[2])
+    wrong_values = "" if odd is None else call.in_words(wrong, digests[odd - 1], digests[2])
     origin = call.origin
     record = Call(
         number=place,
@@ -190,14 +187,14 @@ def explained(passes: Passes, position: Located, save: Save) -> Explanation:
         source=origin.source,
         is_backward=origin.is_backward,
         digests=[as_hex(digest) for digest in digests],
-        repetitions=REPETITIONS,
+        repetitions=call.repetitions,
         differing=differing,
         dump=dump,
         wrong_dump=wrong_dump,
         wrong_values=wrong_values,
     )
     words = f"{words} {origin}" if str(origin) else words
-    repetitions = f"{differing} of {REPETITIONS} repetitions on the same inputs differ"
+    repetitions = f"{differing} of {call.repetitions} repetitions on the same inputs differ"
     if is_nondeterministic:
         advice = "torch documents it as nondeterministic, torch.use_deterministic_algorithms(True) avoids it"
         reason = f"{words}: {advice}; nothing after it was compared"
@@ -218,35 +215,6 @@ def _wrong_results(passes: Passes, place: int, odd: int | None) -> Sequence[Tens
     return None if one_pass is None or one_pass.collector is None else one_pass.collector.results.get(place)
 
 
-def _wrong_values(
-    wrong: Sequence[Tensor] | None, call: DifferingCall, wrong_digests: Sequence[int], digests: Sequence[int]
-) -> str:
-    """Return in words what is wrong in the results of a call; what their digests say where they were not kept."""
-    if wrong is not None:
-        texts = (wrong_elements(one, right) for one, right in zip(wrong, call.results, strict=False))
-        return "; ".join(text for text in texts if text)
-    pairs = zip(wrong_digests, digests, call.results, strict=False)
-    bits = [flipped_bit(one, right, result) for one, right, result in pairs if one != right]
-    bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
-    return f"wrong values not kept (keep_values=True keeps them){bit}"
-
-
-def explained_optimizer(passes: Passes, optimizer: str) -> Explanation:
-    """Return why the steps of an optimizer differ; the calls of the first one, which it made itself, are not known."""
-    first, second, third = passes.first, passes.second, passes.third
-    differing = first.differing(second) or first.differing(third)
-    odd = odd_pass(first.values, second.values, third.values) if first.differing(second) else 3
-    record, place = None, min(passes.calls, default=None)
-    if place is not None:
-        name = _name_of(second.collector, place)
-        record = Call(number=place, count=len(second.calls), operator=name)
-    which = f"{record.operator} (call {record.number} of {record.count}): " if record is not None else ""
-    words = _in_words(odd).replace("pass", "step")
-    values = f"{counted(len(differing), 'value')} {'differs' if len(differing) == 1 else 'differ'}"
-    reason = f"optimizer {optimizer}: {which}{words}; {values}: {listed(differing, 3)}"
-    return Explanation("not_repeatable" if odd is None else "wrong", reason, odd, record)
-
-
 def explained_third(passes: Passes, undefined: set[tuple[Any, int]]) -> Explanation:
     """Return why the third pass, which was made for another reason, differs from the first two."""
     digests, calls = passes.second.collector, passes.second.differing_calls(passes.third, undefined)
@@ -257,11 +225,10 @@ def explained_third(passes: Passes, undefined: set[tuple[Any, int]]) -> Explanat
 
 def _without_call(passes: Passes) -> Explanation:
     first, second, third = passes.first, passes.second, passes.third
-    if first.collector is not None and second.collector is not None:
-        other = first_other_call(first.collector, second.collector)
-        if other is not None:
-            names = [_name_of(one_pass.collector, other) for one_pass in (first, second)]
-            return Explanation("not_repeatable", f"the first pass calls {names[0]} where the second calls {names[1]}")
+    other = first.first_other_call(second)
+    if other is not None:
+        names = [_name_of(one_pass.collector, other) for one_pass in (first, second)]
+        return Explanation("not_repeatable", f"the first pass calls {names[0]} where the second calls {names[1]}")
     if not first.differing(second):
         return Explanation("not_repeatable", "the passes draw different random numbers")
     odd = odd_pass(first.values, second.values, third.values)
@@ -280,5 +247,5 @@ def _in_words(odd: int | None) -> str:
     return "all three passes differ" if odd is None else f"pass {odd} of 3 differs from the others"
 
 
-def _name_of(digests: CallDigests | None, place: int) -> str:
+def _name_of(digests: Any, place: int) -> str:
     return "nothing" if digests is None or place >= len(digests.operators) else str(digests.operators[place])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, autograd, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from msprobe_hooks.extensions.repeated_steps.digests import (
@@ -23,11 +22,14 @@ from msprobe_hooks.extensions.repeated_steps.digests import (
     read_digests,
     result_digests,
     whole_words,
+    written_arguments,
 )
 from msprobe_hooks.messages import counted
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.recording_mode import discarding
 from msprobe_hooks.torch.statistics import local_part
 
 # A choice: how often a call is made again on the same inputs.
@@ -78,6 +80,8 @@ class DifferingCall:
     generators: Generators
     origin: Origin
     results: Sequence[Tensor]
+    #: How often `differing_repetitions` makes it.
+    repetitions: int = REPETITIONS
 
     def run(self) -> tuple[int, ...]:
         """Make the call again, on copies of the same inputs and with the same random numbers; return its digests."""
@@ -93,13 +97,45 @@ class DifferingCall:
         with torch._C._AutoDispatchBelowAutograd():
             return self.operator(*args, **kwargs), args, kwargs
 
-    def with_results(self, results: Sequence[Tensor]) -> AbstractContextManager[object]:
-        """Return a context within which the call has these results, also for what watches it."""
-        return _Replaced(self.operator, results)
+    def record(self, recorder: TorchRecorder, results: Sequence[Tensor] | None = None) -> None:
+        """Make the call again and have it recorded; with these results in place of its own where they are given.
+
+        What it writes to is recorded as its output where it returns nothing, as the fused step of an optimizer.
+        """
+        if self.operator.namespace not in ("aten", "npu"):
+            return
+        with NoDispatch():
+            args, kwargs = _copies((self.args, self.kwargs))
+        self.generators.restore()
+        written = written_arguments(self.operator, args, kwargs)
+        name = f"Aten.{self.operator.overloadpacket.__name__}.{self.operator._overloadname}.0.forward"
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                result = self.operator(*args, **kwargs)
+            with NoDispatch():
+                own = compared_results(self.operator, result, args, kwargs)
+                for tensor, values in zip(own, results or (), strict=False):
+                    local_part(tensor).copy_(values)
+            return result
+
+        call = recorder.api_call(name, sys._getframe(1))
+        call.begin(args, kwargs, written=written, has_backward=False)
+        call.run(discarding(run, recorder), args, kwargs)
 
     def differing_repetitions(self, digests: Sequence[int]) -> int:
         """Return how many of the repetitions give results with other digests than these."""
-        return sum(self.run() != tuple(digests) for _ in range(REPETITIONS))
+        return sum(self.run() != tuple(digests) for _ in range(self.repetitions))
+
+    def in_words(self, wrong: Sequence[Tensor] | None, wrong_digests: Sequence[int], digests: Sequence[int]) -> str:
+        """Return what is wrong in other results of the call; what their digests say where they were not kept."""
+        if wrong is not None:
+            texts = (wrong_elements(one, right) for one, right in zip(wrong, self.results, strict=False))
+            return "; ".join(text for text in texts if text)
+        pairs = zip(wrong_digests, digests, self.results, strict=False)
+        bits = [flipped_bit(one, right, result) for one, right, result in pairs if one != right]
+        bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
+        return f"wrong values not kept (keep_values=True keeps them){bit}"
 
     def undefined_results(self) -> set[int]:
         """Return the places of results with memory that the call does not write to: it holds what was there before."""
@@ -150,26 +186,6 @@ def _deterministic() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-class _Replaced(TorchDispatchMode):
-    """Within, an operator has other results."""
-
-    def __init__(self, operator: Any, results: Sequence[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._operator, self._results = operator, results
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Run an operator and write the other results over its own."""
-        result = func(*args, **(kwargs or {}))
-        if func is self._operator:
-            with NoDispatch():
-                results = compared_results(func, result, args, kwargs or {})
-                for tensor, values in zip(results, self._results, strict=False):
-                    local_part(tensor).copy_(values)
-        return result
 
 
 class CallCapture(CallDigests):  # type: ignore[no-untyped-call]

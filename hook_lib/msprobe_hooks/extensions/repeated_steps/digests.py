@@ -249,10 +249,15 @@ def is_compared(func: Any) -> bool:
 
 def compared_results(func: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """Return the tensors that an operator returned, and the arguments that it wrote to as well, if they can be read."""
-    written = [args[place] if place < len(args) else kwargs.get(name) for place, name in _written(func) or ()]
+    written = written_arguments(func, args, kwargs)
     values = (result, *written) if written else (result,)
     tensors = (part for value in values for part in ((value,) if isinstance(value, Tensor) else _listed(value)))
     return [tensor for tensor in tensors if is_readable(local_part(tensor))]
+
+
+def written_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments, tensors or lists of them, that an operator writes to and does not return."""
+    return [args[place] if place < len(args) else kwargs.get(name) for place, name in _written(func) or ()]
 
 
 def result_digests(func: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,6 @@ from msprobe_hooks.extensions.repeated_steps.differences import (
     Difference,
     Report,
     explained,
-    explained_optimizer,
     explained_third,
     received,
 )
@@ -29,24 +29,31 @@ from msprobe_hooks.extensions.repeated_steps.digests import (
     Arrivals,
     CallDigests,
     combined,
-    first_other_call,
 )
-from msprobe_hooks.extensions.repeated_steps.optimizer_repeat import OptimizerHooks, OptimizerState
-from msprobe_hooks.extensions.repeated_steps.ranks import Ranks, Schedule, minority
-from msprobe_hooks.extensions.repeated_steps.training_state import (
+from msprobe_hooks.extensions.repeated_steps.passes import (
     Passes,
-    RandomNumbers,
-    TrainingState,
+    Ranks,
     WatchedPass,
-    generators_of,
     located,
+    minority,
+    optimizer_digests,
     parameter_digests,
     pass_digests,
     watched_pass,
 )
+from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
+from msprobe_hooks.extensions.repeated_steps.training_state import (
+    OptimizerHooks,
+    OptimizerState,
+    OwnStep,
+    RandomNumbers,
+    TrainingState,
+    generators_of,
+)
 from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.config import settings
-from msprobe_hooks.torch.session import TorchSession, process_rank
+from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.session import process_rank
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -82,6 +89,8 @@ class StepRepeat:
         self._ranks = Ranks(model, data_parallel_group)
         self._random = partial(RandomNumbers, model, generators_of(stateful))
         self._count = 0
+        # How many calls of a step were saved.
+        self._saved: Counter[int] = Counter()
         # Parameters that have left each other stay apart: this is reported once.
         self._has_odd_replicas = False
         # Results with memory that nothing is written to, by operator and place.
@@ -96,8 +105,10 @@ class StepRepeat:
             compares_replicas=self._ranks.compares_replicas,
             optimizer_steps=0 if optimizers else None,
         )
+        # Which operators an optimizer calls does not depend on the model's being compiled.
+        own_step = partial(OwnStep, keeps_all=keeps_values) if sees_calls else None
         self._hooks = OptimizerHooks(
-            optimizers, model, lambda: self._random().restore, self.report, self._compare_optimizer
+            optimizers, lambda: self._random().restore, self._note_closure, self._compare_optimizer, own_step
         )
 
     def __call__(self, function: Callable[[], Result]) -> Result:
@@ -141,15 +152,14 @@ class StepRepeat:
         report.watched += 1
         report.calls = len(second.calls)
         calls = first.differing_calls(second, self._undefined)
-        if first.collector is not None and second.collector is not None:
-            report.other_calls += first_other_call(first.collector, second.collector) is not None
+        report.other_calls += first.first_other_call(second) is not None
         differs = bool(calls or first.differing(second)) or first.random.have_moved()
         if self._ranks.any(differs):
             del result
             state.restore()
             capture = None if report.not_seen else CallCapture(self._model, [*calls][:MOST_PLACES])
             third, result = self._pass(function, capture)
-            self._explain(Passes(first, second, third, calls, report.not_seen), at)
+            self._explain(Passes(first, second, third, calls, report.not_seen), at, self._ranks.any)
             is_odd = not first.differing(second) and bool(first.differing(third))
             if self._ranks.any(is_odd):
                 # Training goes on with what two passes agree on.
@@ -159,40 +169,37 @@ class StepRepeat:
         self._finish(earlier)
         return result
 
+    def _note_closure(self) -> None:
+        self.report.closures += 1
+
     def _compare_optimizer(
-        self, name: str, before: OptimizerState, again: Callable[[], None], digests: Callable[[], dict[str, int]]
+        self, optimizer: torch.optim.Optimizer, before: OptimizerState, again: Callable[[], None], own: OwnStep | None
     ) -> None:
         """Compare the step that an optimizer has made with another one from the same state."""
         report, earlier = self.report, len(self.report.differences)
+        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
 
-        def step(expected: Sequence[tuple[int, ...]] = ()) -> WatchedPass:
+        def values(_: object = None) -> dict[str, int]:
+            return optimizer_digests(optimizer, names)
+
+        def step(collector: CallDigests) -> WatchedPass:
             before.restore()
-            return watched_pass(again, lambda _: digests(), CallDigests(expected), self._random)[0]
+            return watched_pass(again, values, collector, self._random)[0]
 
-        first = WatchedPass(digests(), None, [], self._random())
-        second = step()
+        first = WatchedPass(values(), own, [] if own is None else own.read(), self._random())
+        second = step(CallDigests(first.calls))
         assert report.optimizer_steps is not None
         report.optimizer_steps += 1
+        calls = first.differing_calls(second, self._undefined)
         # Without communication each process decides by itself: others may have no step to make.
         together = second.collector is not None and second.collector.communicates
-        differing = first.differing(second)
-        if self._ranks.any(bool(differing)) if together else differing:
-            third = step(second.calls)
-            passes = Passes(first, second, third, second.differing_calls(third, self._undefined), "")
-            is_odd = not differing and bool(first.differing(third))
-            if differing or is_odd:
-                why = explained_optimizer(passes, name)
-                self._add(
-                    self._place(self._count - 1)(
-                        kind=why.kind,
-                        reason=why.reason,
-                        values=differing or first.differing(third),
-                        odd_pass=why.odd_pass,
-                        call=why.call,
-                        optimizer=name,
-                    )
-                )
-            if self._ranks.any(is_odd) if together else is_odd:
+        in_any = self._ranks.any if together else bool
+        if in_any(bool(calls or first.differing(second))):
+            third = step(CallCapture(self._model, [*calls][:MOST_PLACES]))
+            at = partial(self._place(self._count - 1), optimizer=type(optimizer).__name__)
+            not_seen = "" if own is not None else report.not_seen or "not seen in the first pass"
+            self._explain(Passes(first, second, third, calls, not_seen), at, in_any)
+            if in_any(not first.differing(second) and bool(first.differing(third))):
                 before.restore()
                 again()
         self._finish(earlier)
@@ -247,22 +254,26 @@ class StepRepeat:
         reason = f"parameters of {which} differ from {others} before the step, first {listed(names, 3)}"
         self._add(at(kind="replicas", reason=reason, values=names, odd_ranks=odd))
 
-    def _explain(self, passes: Passes, at: Callable[..., Difference]) -> None:
+    def _explain(self, passes: Passes, at: Callable[..., Difference], in_any: Callable[[bool], bool]) -> None:
+        """Report why passes differ; ``in_any`` asks all processes that make them whether something holds in one."""
         after = self._random()
         position = located(passes, self._undefined)
         values = passes.first.differing(passes.second)
-        has_origin = self._ranks.any(position.is_origin)
+        has_origin = in_any(position.is_origin)
+        place = at(kind="wrong", reason="", values=[])
+        of_optimizer = f"optimizer {place.optimizer}: " if place.optimizer else ""
         if values or position.place is not None or passes.first.random.have_moved():
-            place = at(kind="wrong", reason="", values=[])
             is_received = has_origin and not position.is_origin
             why = received() if is_received else explained(passes, position, partial(self._save, place))
             differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
-            what = f"{differ}: {listed(values, 3)}" if values else "result, gradients and buffers are equal"
-            reason = f"{why.reason}; {what}"
+            compared = "parameters and state" if of_optimizer else "result, gradients and buffers"
+            what = f"{differ}: {listed(values, 3)}" if values else f"{compared} are equal"
+            reason = f"{of_optimizer}{why.reason}; {what}"
             self._add(at(kind=why.kind, reason=reason, values=values, odd_pass=why.odd_pass, call=why.call))
         elif third := passes.second.differing(passes.third):
             why = explained_third(passes, self._undefined)
-            self._add(at(kind=why.kind, reason=why.reason, values=third, odd_pass=3, call=why.call))
+            reason = f"{of_optimizer}{why.reason}"
+            self._add(at(kind=why.kind, reason=reason, values=third, odd_pass=3, call=why.call))
         self.report.undefined = sorted({str(operator) for operator, _ in self._undefined})
         after.restore()
 
@@ -273,27 +284,32 @@ class StepRepeat:
         self, place: Difference, call: DifferingCall, wrong: Sequence[Tensor] | None
     ) -> tuple[str | None, str | None]:
         """Record a repetition of the call with its tensors, and one that has the wrong results; return the folders."""
-        right = self._recorded(place, self._folder, call)
+        # A pass and an optimizer, or several, may differ in one step.
+        self._saved[place.step] += 1
+        number = self._saved[place.step]
+        part = "" if number == 1 else str(number)
+        right = self._recorded(place, self._folder / part, call)
         if right is None or wrong is None:
             return right, None
-        with call.with_results(wrong):
-            # Not inside of it, where a check of all calls would find what is wrong by intent.
-            return right, self._recorded(place, self._folder.with_name(f"{self._folder.name}-wrong"), call)
+        # Not inside of it, where a check of all calls would find what is wrong by intent.
+        return right, self._recorded(place, self._folder.with_name(f"{self._folder.name}-wrong") / part, call, wrong)
 
-    def _recorded(self, place: Difference, folder: Path, call: DifferingCall) -> str | None:
+    def _recorded(
+        self, place: Difference, folder: Path, call: DifferingCall, results: Sequence[Tensor] | None = None
+    ) -> str | None:
         """Record a repetition of a call; return where, or None with a warning where that is not possible."""
         try:
-            session = TorchSession(settings(folder, level="aten", task="tensor", extra_info=False))
-            session.recorder.step = place.step
-            session.start()
+            recorder = TorchRecorder(settings(folder, level="aten", task="tensor", extra_info=False))
+            recorder.step = place.step
+            recorder.start(place.rank)
             try:
-                call.run()
+                call.record(recorder, results)
             finally:
-                session.close()
+                recorder.close()
         except (RecordingError, ConfigError) as error:
             _log.warning("the call is not saved: %s", error)
             return None
-        return str(folder / recording_folder(place.step, place.rank)) if session.recorder.summary.calls else None
+        return str(folder / recording_folder(place.step, place.rank)) if recorder.summary.calls else None
 
 
 def _is_compiled(model: nn.Module) -> bool:
