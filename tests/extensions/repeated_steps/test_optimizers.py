@@ -153,11 +153,10 @@ def test_the_recorded_inputs_and_results_are_those_of_the_wrong_call(tmp_path: P
     parameter, average, root = (first(one) for one in record["input_args"][:3])
     step = first(record["input_args"][3] if foreach else record["input_kwargs"]["value"])
     before, average, root = (tensor("repeats", one) for one in (parameter, average, root))
-    after = tensor("repeats", first(record["output"][0]) if foreach else record["output"][0])
+    after = tensor("repeats", record["output"][0])
     # addcdiv_ is self + value * tensor1 / tensor2.
     torch.testing.assert_close(after, before + step["value"] * average / root, rtol=1e-6, atol=0)
-    output = wrong[name]["output"][0]
-    differs = tensor("repeats-wrong", first(output) if foreach else output) != after
+    differs = tensor("repeats-wrong", wrong[name]["output"][0]) != after
     assert differs.nonzero().tolist() == [[0, 0]]
 
 
