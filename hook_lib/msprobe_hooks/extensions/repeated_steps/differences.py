@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.dump.writer import make_folder, write_error
+from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
 from msprobe_hooks.messages import counted, listed
+from msprobe_hooks.recording.recorder import Recorder
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
 
-    from msprobe_hooks.extensions.repeated_steps.differing_call import DifferingCall
-    from msprobe_hooks.extensions.repeated_steps.passes import Located, Passes
+_log = logging.getLogger("msprobe_hooks")
 
+OnDifference = Literal["warn", "stop"]
 Kind = Literal["wrong", "nondeterministic", "not_repeatable", "received", "replicas"]
 
 
@@ -88,7 +93,8 @@ class Report(msgspec.Struct, kw_only=True):
     ``undefined`` names operators with a result that is not compared, because they do not write to all of its memory.
     ``other_calls`` counts the steps whose passes make other calls from some place on, where no more are compared.
     ``not_seen`` says why no calls are compared, if none are. ``optimizer_steps`` counts the steps of optimizers that
-    were computed twice; None where no optimizer was passed. ``closures`` counts those that compute gradients.
+    were computed twice; None where no optimizer was passed. ``replicas_not_seen`` says why parameters are not compared
+    over ranks, if they are not. ``closures`` counts those that compute gradients.
     """
 
     rank: int | None
@@ -100,6 +106,7 @@ class Report(msgspec.Struct, kw_only=True):
     other_calls: int = 0
     not_seen: str = ""
     compares_replicas: bool = False
+    replicas_not_seen: str = "no data-parallel group"
     optimizer_steps: int | None = None
     closures: int = 0
     differences: list[Difference] = []
@@ -115,6 +122,29 @@ class Report(msgspec.Struct, kw_only=True):
         except OSError as error:
             raise write_error(path, "written", error) from None
 
+    def finish(self, folder: Path, earlier: int, on_difference: OnDifference) -> None:
+        """Write the report, and log what was found since there were so many differences.
+
+        Raises DifferingStepError for it where that is asked for, RecordingError where the disk refuses.
+        """
+        self.write(folder)
+        differences = self.differences[earlier:]
+        for difference in differences:
+            _log.warning("%s: %s; %s", difference.place, difference.summary, self.file(folder))
+        if differences and on_difference == "stop":
+            raise DifferingStepError("; ".join(map(str, differences)))
+
+    def place(self, schedule: Schedule, count: int) -> Callable[..., Difference]:
+        """Return what makes the differences of a call of the function, counted from 0."""
+        return partial(
+            Difference,
+            step=schedule.step_of(count),
+            micro_batch=count % schedule.micro_batches,
+            rank=self.rank,
+            host=self.host,
+            card=self.card,
+        )
+
     def file(self, folder: Path) -> Path:
         """Return the file of this process."""
         return folder / f"repeats{'' if self.rank is None else self.rank}.json"
@@ -125,7 +155,7 @@ class Report(msgspec.Struct, kw_only=True):
         lines = [f"repeated steps: {counted(self.watched, 'step')} computed twice{calls}: {result}"]
         lines += [f"  calls not compared: {self.not_seen}"] if self.not_seen else []
         lines.append(f"  {self._optimizer_line()}")
-        lines += [] if self.compares_replicas else ["  parameters not compared over ranks: no data-parallel group"]
+        lines += [] if self.compares_replicas else [f"  parameters not compared over ranks: {self.replicas_not_seen}"]
         if self.other_calls:
             lines.append(f"  compared up to the first other call: the passes of {counted(self.other_calls, 'step')}")
         lines += [f"  memory left undefined by: {listed(self.undefined)}"] if self.undefined else []
@@ -143,8 +173,120 @@ def as_hex(digests: tuple[int, ...]) -> list[str]:
     return [f"{number % 2**64:016x}" for number in digests]
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedPass:
+    """The digests of a pass by name, as of the function's result, gradients and buffers, and those of its calls.
+
+    ``collector`` has the ``operators`` of the calls, and kept ``results`` by their places; None where no call is seen.
+    ``random`` are the states of the generators afterwards.
+    """
+
+    values: dict[str, int]
+    collector: Any
+    calls: list[tuple[int, ...]]
+    random: Any
+
+    def differing(self, other: WatchedPass) -> list[str]:
+        """Return the names of what differs in another pass."""
+        mine, others = self.values, other.values
+        return [name for name in {**mine, **others} if mine.get(name) != others.get(name)]
+
+    def first_other_call(self, other: WatchedPass) -> int | None:
+        """Return the place of the first operator that another pass does not make; None if there is none to see."""
+        if self.collector is None or other.collector is None:
+            return None
+        one, two = self.collector.operators, other.collector.operators
+        first = next((place for place, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), None)
+        return min(len(one), len(two)) if first is None and len(one) != len(two) else first
+
+    def differing_calls(self, other: WatchedPass, left_out: Container[tuple[Any, int]]) -> dict[int, set[int]]:
+        """Return which results of which calls differ in another pass, by the places of the calls.
+
+        Until they make other calls, and without the results that are ``left_out`` by operator and place.
+        """
+        differing_results: dict[int, set[int]] = {}
+        if self.calls == other.calls or self.collector is None or other.collector is None:
+            return differing_results
+        operators = zip(self.collector.operators, other.collector.operators, strict=False)
+        for place, (operator, of_other) in enumerate(operators):
+            mine, others = self.calls[place], other.calls[place]
+            if operator is not of_other:
+                break
+            if mine != others:
+                results = (number for number, (a, b) in enumerate(zip(mine, others, strict=False)) if a != b)
+                differing = {number for number in results if (operator, number) not in left_out}
+                if differing or len(mine) != len(others):
+                    differing_results[place] = differing
+        return differing_results
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The three passes of a step; ``not_seen`` says why their calls were not compared, if they were not.
+
+    ``calls`` are those that differ in the first two: which results, by place.
+    """
+
+    first: WatchedPass
+    second: WatchedPass
+    third: WatchedPass
+    calls: dict[int, set[int]]
+    not_seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The first call that differs: its place, itself, and whether that is due to what another process sent before.
+
+    ``call`` is what makes it again, as `DifferingCall` for torch.
+    """
+
+    place: int | None = None
+    call: Any = None
+    is_received: bool = False
+
+    @property
+    def is_origin(self) -> bool:
+        """Return whether this process has computed the difference."""
+        return self.place is not None and not self.is_received
+
+
+def save_case(
+    place: Difference,
+    call: Any,
+    wrong: Sequence[Any] | None,
+    folder: Path,
+    part: str,
+    open_recorder: Callable[[Path], Recorder],
+) -> tuple[str | None, str | None]:
+    """Record a repetition of a call with its tensors, and one that has the ``wrong`` results; return their folders.
+
+    They are ``folder`` and another next to it, not inside, where a check of all calls would find what is wrong by
+    intent; ``part`` is a folder in both. None, with a warning, where a recording is not possible.
+    """
+
+    def recorded(into: Path, results: Sequence[Any] | None) -> str | None:
+        try:
+            recorder = open_recorder(into)
+            recorder.step = place.step
+            recorder.start(place.rank)
+            try:
+                call.record(recorder, results)
+            finally:
+                recorder.close()
+        except (RecordingError, ConfigError) as error:
+            _log.warning("the call is not saved: %s", error)
+            return None
+        return str(into / recording_folder(place.step, place.rank)) if recorder.summary.calls else None
+
+    right = recorded(folder / part, None)
+    if right is None or wrong is None:
+        return right, None
+    return right, recorded(folder.with_name(f"{folder.name}-wrong") / part, wrong)
+
+
 #: Records a call, and as a second recording the wrong results if they are known; returns the folders.
-Save = Callable[["DifferingCall", "Sequence[Tensor] | None"], tuple[str | None, str | None]]
+Save = Callable[[Any, Sequence[Any] | None], tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +313,9 @@ def explained(passes: Passes, position: Located, save: Save) -> Explanation:
     digests = tuple(one_pass.calls[place] if place < len(one_pass.calls) else () for one_pass in (first, second, third))
     name, odd = _name_of(second.collector, place), odd_pass(*digests)
     words = f"{name} (call {place} of {len(second.calls)})"
+    if call is None and place < len(third.calls):
+        record = Call(number=place, count=len(second.calls), operator=name, digests=[as_hex(one) for one in digests])
+        return Explanation("not_repeatable" if odd is None else "wrong", f"{words}: {_in_words(odd)}", odd, record)
     if call is None:
         return Explanation("not_repeatable", f"{words}: the third pass does not make it", odd)
     differing = call.differing_repetitions(digests[2])
@@ -196,8 +341,7 @@ def explained(passes: Passes, position: Located, save: Save) -> Explanation:
     words = f"{words} {origin}" if str(origin) else words
     repetitions = f"{differing} of {call.repetitions} repetitions on the same inputs differ"
     if is_nondeterministic:
-        advice = "torch documents it as nondeterministic, torch.use_deterministic_algorithms(True) avoids it"
-        reason = f"{words}: {advice}; nothing after it was compared"
+        reason = f"{words}: {call.advice}; nothing after it was compared"
         return Explanation("nondeterministic", reason, odd, record)
     if odd is None and not differing:
         reason = f"{words}: each pass gives it other inputs, {repetitions}"
@@ -209,7 +353,7 @@ def explained(passes: Passes, position: Located, save: Save) -> Explanation:
     return Explanation("wrong", f"{words}: {_in_words(odd)}, {repetitions}{values}{saved}", odd, record)
 
 
-def _wrong_results(passes: Passes, place: int, odd: int | None) -> Sequence[Tensor] | None:
+def _wrong_results(passes: Passes, place: int, odd: int | None) -> Sequence[Any] | None:
     """Return what a call computed in the odd pass of the first two, if it was kept."""
     one_pass = None if odd is None else (passes.first, passes.second)[odd - 1]
     return None if one_pass is None or one_pass.collector is None else one_pass.collector.results.get(place)

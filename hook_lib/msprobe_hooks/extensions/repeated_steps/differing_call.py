@@ -82,6 +82,8 @@ class DifferingCall:
     results: Sequence[Tensor]
     #: How often `differing_repetitions` makes it.
     repetitions: int = REPETITIONS
+    #: What there is to say of one that is nondeterministic.
+    advice: str = "torch documents it as nondeterministic, torch.use_deterministic_algorithms(True) avoids it"
 
     def run(self) -> tuple[int, ...]:
         """Make the call again, on copies of the same inputs and with the same random numbers; return its digests."""

@@ -322,12 +322,3 @@ def combined(numbers: Iterable[int]) -> int:
     """Return one digest of several, which depends on their order, as a signed number of 64 bits."""
     packed = b"".join(number.to_bytes(_WORD, "little", signed=True) for number in numbers)
     return int.from_bytes(hashlib.blake2b(packed, digest_size=_WORD).digest(), "little", signed=True)
-
-
-def first_other_call(one: CallDigests, other: CallDigests) -> int | None:
-    """Return the place of the first operator that only one of two passes made; None where they made the same."""
-    for place, (a, b) in enumerate(zip(one.operators, other.operators, strict=False)):
-        if a is not b:
-            return place
-    shorter = min(len(one.operators), len(other.operators))
-    return None if len(one.operators) == len(other.operators) else shorter

@@ -1,11 +1,10 @@
-"""Watched passes, their digests and first differences, and the processes that make them together."""
+"""Watched passes of torch, their digests and first differences, and the processes that make them together."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -15,11 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
+from msprobe_hooks.extensions.repeated_steps.differences import Located, Passes, WatchedPass
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture
 from msprobe_hooks.extensions.repeated_steps.digests import (
     MOST_PLACES,
     CallDigests,
-    first_other_call,
     named_digests,
     number_digest,
 )
@@ -27,47 +26,6 @@ from msprobe_hooks.extensions.repeated_steps.training_state import RandomNumbers
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedPass:
-    """The digests of a pass by name, as of the function's result, gradients and buffers, and those of its calls."""
-
-    values: dict[str, int]
-    collector: CallDigests | None
-    calls: list[tuple[int, ...]]
-    random: RandomNumbers
-
-    def differing(self, other: WatchedPass) -> list[str]:
-        """Return the names of what differs in another pass."""
-        mine, others = self.values, other.values
-        return [name for name in {**mine, **others} if mine.get(name) != others.get(name)]
-
-    def first_other_call(self, other: WatchedPass) -> int | None:
-        """Return the place of the first operator that another pass does not make; None if there is none to see."""
-        if self.collector is None or other.collector is None:
-            return None
-        return first_other_call(self.collector, other.collector)
-
-    def differing_calls(self, other: WatchedPass, left_out: Container[tuple[Any, int]]) -> dict[int, set[int]]:
-        """Return which results of which calls differ in another pass, by the places of the calls.
-
-        Until they make other calls, and without the results that are ``left_out`` by operator and place.
-        """
-        differing_results: dict[int, set[int]] = {}
-        if self.calls == other.calls or self.collector is None or other.collector is None:
-            return differing_results
-        operators = zip(self.collector.operators, other.collector.operators, strict=False)
-        for place, (operator, of_other) in enumerate(operators):
-            mine, others = self.calls[place], other.calls[place]
-            if operator is not of_other:
-                break
-            if mine != others:
-                results = (number for number, (a, b) in enumerate(zip(mine, others, strict=False)) if a != b)
-                differing = {number for number in results if (operator, number) not in left_out}
-                if differing or len(mine) != len(others):
-                    differing_results[place] = differing
-        return differing_results
 
 
 def watched_pass(
@@ -89,34 +47,6 @@ def pass_digests(model: nn.Module, result: Any) -> dict[str, int]:
     with NoDispatch():
         numbers = ((f"result {place}", number_digest(leaf)) for place, leaf in enumerate(tree_leaves(result)))
         return named_digests(_tensors(model, result)) | {name: one for name, one in numbers if one is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Passes:
-    """The three passes of a step; ``not_seen`` says why their calls were not compared, if they were not.
-
-    ``calls`` are those that differ in the first two: which results, by place.
-    """
-
-    first: WatchedPass
-    second: WatchedPass
-    third: WatchedPass
-    calls: dict[int, set[int]]
-    not_seen: str
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """The first call that differs: its place, itself, and whether that is due to what another process sent before."""
-
-    place: int | None = None
-    call: DifferingCall | None = None
-    is_received: bool = False
-
-    @property
-    def is_origin(self) -> bool:
-        """Return whether this process has computed the difference."""
-        return self.place is not None and not self.is_received
 
 
 def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:

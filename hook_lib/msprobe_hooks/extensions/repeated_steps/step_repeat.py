@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from msprobe_hooks.dump.recording_paths import recording_folder
-from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.repeated_steps.differences import (
     Difference,
+    OnDifference,
+    Passes,
     Report,
+    WatchedPass,
     explained,
     explained_third,
     received,
+    save_case,
 )
 from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
 from msprobe_hooks.extensions.repeated_steps.digests import (
@@ -31,9 +33,7 @@ from msprobe_hooks.extensions.repeated_steps.digests import (
     combined,
 )
 from msprobe_hooks.extensions.repeated_steps.passes import (
-    Passes,
     Ranks,
-    WatchedPass,
     located,
     minority,
     optimizer_digests,
@@ -41,7 +41,6 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     pass_digests,
     watched_pass,
 )
-from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
 from msprobe_hooks.extensions.repeated_steps.training_state import (
     OptimizerHooks,
     OptimizerState,
@@ -55,10 +54,10 @@ from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.session import process_rank
 
-_log = logging.getLogger("msprobe_hooks")
+if TYPE_CHECKING:
+    from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
 
 Result = TypeVar("Result")
-OnDifference = Literal["warn", "stop"]
 
 
 class StepRepeat:
@@ -138,7 +137,7 @@ class StepRepeat:
 
     def _watch(self, count: int, function: Callable[[], Result]) -> Result:
         report, earlier = self.report, len(self.report.differences)
-        at = self._place(count)
+        at = report.place(self._schedule, count)
         before = parameter_digests(self._model)
         self._compare_replicas(before, at)
         state = TrainingState(self._model, self._stateful)
@@ -166,7 +165,7 @@ class StepRepeat:
                 del result
                 state.restore()
                 result = function()
-        self._finish(earlier)
+        report.finish(self._folder, earlier, self._on_difference)
         return result
 
     def _note_closure(self) -> None:
@@ -196,33 +195,13 @@ class StepRepeat:
         in_any = self._ranks.any if together else bool
         if in_any(bool(calls or first.differing(second))):
             third = step(CallCapture(self._model, [*calls][:MOST_PLACES]))
-            at = partial(self._place(self._count - 1), optimizer=type(optimizer).__name__)
+            at = partial(report.place(self._schedule, self._count - 1), optimizer=type(optimizer).__name__)
             not_seen = "" if own is not None else report.not_seen or "not seen in the first pass"
             self._explain(Passes(first, second, third, calls, not_seen), at, in_any)
             if in_any(not first.differing(second) and bool(first.differing(third))):
                 before.restore()
                 again()
-        self._finish(earlier)
-
-    def _place(self, count: int) -> Callable[..., Difference]:
-        """Return what makes the differences of a call of the function, counted from 0."""
-        return partial(
-            Difference,
-            step=self._schedule.step_of(count),
-            micro_batch=count % self._schedule.micro_batches,
-            rank=self.report.rank,
-            host=self.report.host,
-            card=self.report.card,
-        )
-
-    def _finish(self, earlier: int) -> None:
-        """Write the report; raise for differences that were found since there were so many, if that is asked for."""
-        differences = self.report.differences[earlier:]
-        self.report.write(self._folder)
-        for difference in differences:
-            _log.warning("%s: %s; %s", difference.place, difference.summary, self.report.file(self._folder))
-        if differences and self._on_difference == "stop":
-            raise DifferingStepError("; ".join(map(str, differences)))
+        report.finish(self._folder, earlier, self._on_difference)
 
     def _collector(self, expected: Sequence[tuple[int, ...]] = (), *, keeps_all: bool = False) -> CallDigests | None:
         if self.report.not_seen:
@@ -283,33 +262,14 @@ class StepRepeat:
     def _save(
         self, place: Difference, call: DifferingCall, wrong: Sequence[Tensor] | None
     ) -> tuple[str | None, str | None]:
-        """Record a repetition of the call with its tensors, and one that has the wrong results; return the folders."""
         # A pass and an optimizer, or several, may differ in one step.
         self._saved[place.step] += 1
         number = self._saved[place.step]
-        part = "" if number == 1 else str(number)
-        right = self._recorded(place, self._folder / part, call)
-        if right is None or wrong is None:
-            return right, None
-        # Not inside of it, where a check of all calls would find what is wrong by intent.
-        return right, self._recorded(place, self._folder.with_name(f"{self._folder.name}-wrong") / part, call, wrong)
+        return save_case(place, call, wrong, self._folder, "" if number == 1 else str(number), _recorder)
 
-    def _recorded(
-        self, place: Difference, folder: Path, call: DifferingCall, results: Sequence[Tensor] | None = None
-    ) -> str | None:
-        """Record a repetition of a call; return where, or None with a warning where that is not possible."""
-        try:
-            recorder = TorchRecorder(settings(folder, level="aten", task="tensor", extra_info=False))
-            recorder.step = place.step
-            recorder.start(place.rank)
-            try:
-                call.record(recorder, results)
-            finally:
-                recorder.close()
-        except (RecordingError, ConfigError) as error:
-            _log.warning("the call is not saved: %s", error)
-            return None
-        return str(folder / recording_folder(place.step, place.rank)) if recorder.summary.calls else None
+
+def _recorder(folder: Path) -> TorchRecorder:
+    return TorchRecorder(settings(folder, level="aten", task="tensor", extra_info=False))
 
 
 def _is_compiled(model: nn.Module) -> bool:
