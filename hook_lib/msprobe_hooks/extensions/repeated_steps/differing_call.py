@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor, autograd, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from msprobe_hooks.extensions.repeated_steps.digests import (
+    MOST_PLACES,
     CallDigests,
     compared_results,
     is_compared,
@@ -24,7 +25,15 @@ from msprobe_hooks.extensions.repeated_steps.digests import (
     whole_words,
     written_arguments,
 )
-from msprobe_hooks.messages import counted
+from msprobe_hooks.extensions.repeated_steps.passes import (
+    REPETITIONS,
+    Located,
+    Origin,
+    Passes,
+    WatchedPass,
+    not_kept,
+    wrong_elements,
+)
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
@@ -32,8 +41,7 @@ from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import discarding
 from msprobe_hooks.torch.statistics import local_part
 
-# A choice: how often a call is made again on the same inputs.
-REPETITIONS: Final = 10
+Result = TypeVar("Result")
 
 # Blocks of each size that are freed before a call: one may be taken for another of its needs.
 _BLOCKS: Final = 8
@@ -54,20 +62,6 @@ _ANY_ORDER: Final = frozenset(
 _ANY_ORDER_ON_CPU: Final = frozenset({"index_put", "index_put_", "_index_put_impl_"})
 
 _FOREIGN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["msprobe_hooks"]))
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Place where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
-
-    module: str
-    source: str
-    is_backward: bool
-
-    def __str__(self) -> str:
-        parts = ["backward"] if self.is_backward else []
-        parts += [f"in {self.module}"] if self.module else []
-        return ", ".join([*parts, self.source]) if self.source else ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +126,9 @@ class DifferingCall:
     def in_words(self, wrong: Sequence[Tensor] | None, wrong_digests: Sequence[int], digests: Sequence[int]) -> str:
         """Return what is wrong in other results of the call; what their digests say where they were not kept."""
         if wrong is not None:
-            texts = (wrong_elements(one, right) for one, right in zip(wrong, self.results, strict=False))
+            texts = (in_other_bits(one, right) for one, right in zip(wrong, self.results, strict=False))
             return "; ".join(text for text in texts if text)
-        pairs = zip(wrong_digests, digests, self.results, strict=False)
-        bits = [flipped_bit(one, right, result) for one, right, result in pairs if one != right]
-        bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
-        return f"wrong values not kept (keep_values=True keeps them){bit}"
+        return not_kept(wrong_digests, digests, [result.element_size() for result in self.results])
 
     def undefined_results(self) -> set[int]:
         """Return the places of results with memory that the call does not write to: it holds what was there before."""
@@ -260,31 +251,17 @@ def _copies(values: Any) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), values)
 
 
-def wrong_elements(wrong: Tensor, right: Tensor) -> str:
-    """Return how many elements of two tensors of one dtype have other bits, and where the first is, with its bits.
+def in_other_bits(wrong: Tensor, right: Tensor) -> str:
+    """Return which elements of two tensors of one dtype have other bits; empty where all are equal."""
+    bits = [
+        tensor.cpu().contiguous().view(-1).view(torch.uint8).view(-1, tensor.element_size()).numpy()
+        for tensor in (wrong, right)
+    ]
 
-    Empty where all are equal.
-    """
-    size = right.element_size()
-    bits = [tensor.contiguous().view(-1).view(torch.uint8).view(-1, size) for tensor in (wrong, right)]
-    places = (bits[0] != bits[1]).any(1).nonzero()
-    if not len(places):
-        return ""
-    first = int(places[0])
-    index = [int(number) for number in torch.unravel_index(torch.tensor(first), right.shape)]
-    flipped = int.from_bytes(bytes((bits[0][first] ^ bits[1][first]).tolist()), "little")
-    numbers = [str(number) for number in range(8 * size) if flipped >> number & 1]
-    values = [tensor.reshape(-1)[first].item() for tensor in (wrong, right)]
-    which = f"{'bit' if len(numbers) == 1 else 'bits'} {', '.join(numbers)}"
-    where = f"{len(places)} of {counted(right.numel(), 'element')}, first {index}"
-    return f"{where}: {values[0]:.6g} for {values[1]:.6g}, {which}"
+    def values(place: int) -> tuple[Any, Any]:
+        return wrong.reshape(-1)[place].item(), right.reshape(-1)[place].item()
 
-
-def flipped_bit(wrong: int, right: int, result: Tensor) -> int | None:
-    """Return which bit of one element the digests of a result differ by; None where it is not one bit."""
-    difference = abs((wrong - right + 2**63) % 2**64 - 2**63)
-    is_power = difference > 0 and difference & (difference - 1) == 0
-    return (difference.bit_length() - 1) % (8 * result.element_size()) if is_power else None
+    return wrong_elements(bits[0], bits[1], right.shape, values)
 
 
 def _source(frame: FrameType | None) -> str:
@@ -294,3 +271,34 @@ def _source(frame: FrameType | None) -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def watched_pass(
+    function: Callable[[], Result],
+    values_of: Callable[[Result], dict[str, int]],
+    collector: CallDigests | None,
+    random_of: Callable[[], Any],
+) -> tuple[WatchedPass, Result]:
+    """Make a pass and return it with what the function returned; ``collector`` takes the digests of its calls."""
+    with collector.following() if isinstance(collector, CallCapture) else collector or nullcontext():
+        result = function()
+    values = values_of(result)
+    with NoDispatch():
+        return WatchedPass(values, collector, [] if collector is None else collector.read(), random_of()), result
+
+
+def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:
+    """Return the first call that differs, other than in memory that it has not written to; that is added."""
+    first, second, capture = passes.first.collector, passes.second.collector, passes.third.collector
+    if first is None or second is None or not isinstance(capture, CallCapture):
+        return Located()
+    for place, results in [*passes.calls.items()][:MOST_PLACES]:
+        call = capture.captured.get(place)
+        if call is not None and results:
+            undefined.update((call.operator, number) for number in call.undefined_results() & results)
+            results = {number for number in results if (call.operator, number) not in undefined}
+        if call is None or results:
+            one, other = first.arrivals, second.arrivals
+            is_received = one is not None and other is not None and one.differ(other, place)
+            return Located(place, call, is_received)
+    return Located()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -309,13 +308,6 @@ def named_digests(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
     """Return the digests of named tensors; those without values to read are left out."""
     named = [(name, value) for name, tensor in tensors if (value := digest(tensor)) is not None]
     return dict(zip((name for name, _ in named), read_digests([value for _, value in named]), strict=True))
-
-
-def number_digest(value: Any) -> int | None:
-    """Return the digest of a number's bits; None of anything else."""
-    if isinstance(value, (bool, int)):
-        return int.from_bytes(hashlib.blake2b(str(int(value)).encode(), digest_size=8).digest(), "little", signed=True)
-    return int(struct.unpack("<q", struct.pack("<d", value))[0]) if isinstance(value, float) else None
 
 
 def combined(numbers: Iterable[int]) -> int:

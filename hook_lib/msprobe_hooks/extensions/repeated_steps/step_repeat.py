@@ -11,36 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differences import (
-    Difference,
-    OnDifference,
-    Passes,
-    Report,
-    WatchedPass,
-    explained,
-    explained_third,
-    received,
-    save_case,
-)
-from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
-from msprobe_hooks.extensions.repeated_steps.digests import (
-    MOST_PLACES,
-    Arrivals,
-    CallDigests,
-    combined,
-)
-from msprobe_hooks.extensions.repeated_steps.passes import (
-    Ranks,
-    located,
-    minority,
-    optimizer_digests,
-    parameter_digests,
-    pass_digests,
-    watched_pass,
-)
+from msprobe_hooks.extensions.repeated_steps.differences import Difference, OnDifference, Report, save_case
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall, located, watched_pass
+from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, Arrivals, CallDigests, combined
+from msprobe_hooks.extensions.repeated_steps.passes import Passes, WatchedPass, explained, explained_third, received
 from msprobe_hooks.extensions.repeated_steps.training_state import (
     OptimizerHooks,
     OptimizerState,
@@ -48,6 +27,9 @@ from msprobe_hooks.extensions.repeated_steps.training_state import (
     RandomNumbers,
     TrainingState,
     generators_of,
+    optimizer_digests,
+    parameter_digests,
+    pass_digests,
 )
 from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.config import settings
@@ -58,6 +40,59 @@ if TYPE_CHECKING:
     from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
 
 Result = TypeVar("Result")
+
+
+class Ranks:
+    """The processes that compute a step together, and of these the ``replicas``, which have the same parameters.
+
+    Replicas are given as a process group, or are those of a model inside DistributedDataParallel. In a process of its
+    own nothing is exchanged. Raises ConfigError for a group that this process does not belong to.
+    """
+
+    def __init__(self, model: nn.Module, replicas: Any = None) -> None:
+        #: Whether no other process takes part.
+        self.is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        if replicas is None and isinstance(model, DistributedDataParallel):
+            replicas = model.process_group
+        if replicas is not None and (self.is_alone or dist.get_rank(replicas) < 0):
+            raise ConfigError("data_parallel_group", "a group", "a process group that this process belongs to")
+        self._replicas = replicas
+        self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+    @property
+    def compares_replicas(self) -> bool:
+        """Return whether parameters are compared over ranks."""
+        return self._replicas is not None
+
+    def gather(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Return these numbers of all processes, by rank; each gives as many."""
+        return [list(numbers)] if self.is_alone else self._gather(numbers, None)
+
+    def any(self, condition: bool) -> bool:
+        """Return whether a condition holds in any of the processes, each of which asks."""
+        return any(numbers[0] for numbers in self.gather([condition]))
+
+    def odd_replicas(self, digest: int) -> dict[int, int] | None:
+        """Return the digest of each replica by its rank, None where all have the same."""
+        if self._replicas is None:
+            return None
+        gathered = [numbers[0] for numbers in self._gather([digest], self._replicas)]
+        return (
+            None
+            if len(set(gathered)) == 1
+            else dict(zip(dist.get_process_group_ranks(self._replicas), gathered, strict=True))
+        )
+
+    def gather_replicas(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Return these numbers of all replicas."""
+        return self._gather(numbers, self._replicas)
+
+    def _gather(self, numbers: Sequence[int], group: Any) -> list[list[int]]:
+        device = torch.device("cpu") if "gloo" in dist.get_backend(group) else self._device
+        own = torch.tensor(list(numbers), dtype=torch.int64, device=device)
+        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(gathered, own, group=group)
+        return [of_rank.tolist() for of_rank in gathered]
 
 
 class StepRepeat:
@@ -277,3 +312,9 @@ def _is_compiled(model: nn.Module) -> bool:
     dynamo = sys.modules.get("torch._dynamo.utils")
     has_compiled = dynamo is not None and dynamo.counters["frames"]["ok"] > 0
     return has_compiled or any(hasattr(module, "_orig_mod") or module._compiled_call_impl for module in model.modules())
+
+
+def minority(digests: dict[int, int]) -> list[int]:
+    """Return the ranks whose digest is not that of most; all ranks where no digest has more than half of them."""
+    digest, count = Counter(digests.values()).most_common(1)[0]
+    return [rank for rank, own in digests.items() if own != digest or count * 2 <= len(digests)]

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.digests import CallDigests
+from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, named_digests
+from msprobe_hooks.extensions.repeated_steps.passes import number_digest
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import local_part
@@ -290,3 +292,48 @@ def _restored(value: Any, former: Any) -> Any:
         local_part(value).detach().copy_(former)
         return value
     return copy.deepcopy(former)
+
+
+def pass_digests(model: nn.Module, result: Any) -> dict[str, int]:
+    """Return the digests of what a pass leaves, by name: what it returned, gradients and buffers."""
+    with NoDispatch():
+        numbers = ((f"result {place}", number_digest(leaf)) for place, leaf in enumerate(tree_leaves(result)))
+        return named_digests(_tensors(model, result)) | {name: one for name, one in numbers if one is not None}
+
+
+def parameter_digests(model: nn.Module) -> dict[str, int]:
+    """Return the digests of a model's parameters by name."""
+    with NoDispatch():
+        return named_digests(model.named_parameters())
+
+
+def _tensors(model: nn.Module, result: Any) -> Iterator[tuple[str, Tensor]]:
+    for place, leaf in enumerate(tree_leaves(result)):
+        if isinstance(leaf, Tensor):
+            yield f"result {place}", leaf
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            yield f"gradient of {name}", parameter.grad
+        if isinstance(main := getattr(parameter, "main_grad", None), Tensor):
+            yield f"main gradient of {name}", main
+    for name, buffer in model.named_buffers():
+        yield f"buffer {name}", buffer
+
+
+def optimizer_digests(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> dict[str, int]:
+    """Return the digests of an optimizer's parameters and state; ``names`` are those of parameters by their id."""
+    with NoDispatch():
+        values = list(_values(optimizer, names))
+        digests = named_digests((name, value) for name, value in values if isinstance(value, Tensor))
+        numbers = ((name, number_digest(value)) for name, value in values if not isinstance(value, Tensor))
+        return digests | {name: number for name, number in numbers if number is not None}
+
+
+def _values(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
+    for number, parameter in enumerate(parameters_of(optimizer)):
+        name = names.get(id(parameter), f"parameter {number} of the optimizer")
+        yield name, parameter
+        # Parameters without a gradient have no state.
+        if parameter in optimizer.state:
+            for key, value in optimizer.state[parameter].items():
+                yield f"{key} of {name}", value
