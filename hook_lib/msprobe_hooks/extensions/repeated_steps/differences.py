@@ -93,7 +93,9 @@ class Report(msgspec.Struct, kw_only=True):
     ``other_calls`` counts the steps whose passes make other calls from some place on, where no more are compared.
     ``not_seen`` says why no calls are compared, if none are. ``optimizer_steps`` counts the steps of optimizers that
     were computed twice; None where no optimizer was passed. ``replicas_not_seen`` says why parameters are not compared
-    over ranks, if they are not. ``closures`` counts those that compute gradients.
+    over ranks, if they are not, ``optimizer_not_seen`` why no optimizer is. ``closures`` counts the steps of optimizers
+    that compute gradients. ``compiled`` are compiled functions, whose calls are not seen, and ``not_put_back`` random
+    operators that drew other numbers in each pass, both of MindSpore.
     """
 
     rank: int | None
@@ -106,7 +108,10 @@ class Report(msgspec.Struct, kw_only=True):
     not_seen: str = ""
     compares_replicas: bool = False
     replicas_not_seen: str = "no data-parallel group"
+    compiled: list[str] = []
+    not_put_back: list[str] = []
     optimizer_steps: int | None = None
+    optimizer_not_seen: str = "not passed, as in replay_step(model, optimizer=optimizer)"
     closures: int = 0
     differences: list[Difference] = []
 
@@ -157,12 +162,14 @@ class Report(msgspec.Struct, kw_only=True):
         lines += [] if self.compares_replicas else [f"  parameters not compared over ranks: {self.replicas_not_seen}"]
         if self.other_calls:
             lines.append(f"  compared up to the first other call: the passes of {counted(self.other_calls, 'step')}")
+        lines += [f"  compared as wholes, as they are compiled: {listed(self.compiled)}"] if self.compiled else []
+        lines += [f"  random numbers not put back: {listed(self.not_put_back)}"] if self.not_put_back else []
         lines += [f"  memory left undefined by: {listed(self.undefined)}"] if self.undefined else []
         return "\n".join([*lines, *(f"  {difference}" for difference in self.differences)])
 
     def _optimizer_line(self) -> str:
         if self.optimizer_steps is None:
-            return "optimizer not compared: not passed, as in replay_step(model, optimizer=optimizer)"
+            return f"optimizer not compared: {self.optimizer_not_seen}"
         closures = f"; not compared: {counted(self.closures, 'step')} with a closure" if self.closures else ""
         return f"optimizer: {counted(self.optimizer_steps, 'step')} computed twice{closures}"
 

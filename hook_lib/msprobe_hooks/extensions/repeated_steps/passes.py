@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.repeated_steps.differences import Call, Kind
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, listed
 from msprobe_hooks.recording.array_statistics import Array
 
 # A choice: how often a call is made again on the same inputs.
@@ -267,3 +268,12 @@ def _in_words(odd: int | None) -> str:
 
 def _name_of(digests: Any, place: int) -> str:
     return "nothing" if digests is None or place >= len(digests.operators) else str(digests.operators[place])
+
+
+def require_unchanged(before: dict[str, int], after: dict[str, int]) -> None:
+    """Raise ConfigError for a function that has changed parameters, whose digests these are."""
+    changed = [name for name, digest in before.items() if after.get(name) != digest]
+    if changed:
+        allowed = "only a forward and a backward pass; call the optimizer outside, not in the backward pass"
+        problem = f"the function of replay_step() changes parameters ({listed(changed, 3)}); allowed: {allowed}"
+        raise ConfigError("function", changed[0], allowed, problem=problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msprobe_hooks.errors import ConfigError
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from msprobe_hooks.extensions.repeated_steps.mindspore_steps import MindSporeStepRepeat
     from msprobe_hooks.extensions.repeated_steps.step_repeat import StepRepeat
 
 
@@ -72,7 +72,7 @@ def _require_whole(key: str, value: object, lowest: int) -> None:
 
 
 def replay_step(
-    model: nn.Module,
+    model: Any,
     *,
     share: float | None = None,
     every: int | None = None,
@@ -86,7 +86,7 @@ def replay_step(
     stateful: Sequence[Any] = (),
     data_parallel_group: Any = None,
     on_difference: Literal["warn", "stop"] = "warn",
-) -> StepRepeat:
+) -> StepRepeat | MindSporeStepRepeat:
     """Return a function that runs a training's forward and backward pass, in watched steps twice, and compares bits.
 
     ``loss = replay(lambda: forward_backward(batch))`` takes the place of ``loss = forward_backward(batch)``. Between
@@ -123,13 +123,27 @@ def replay_step(
             raise ConfigError(key, value, "True, False")
     if keep_values and not calls:
         raise ConfigError("keep_values", keep_values, "False with calls=False")
+    mindspore = sys.modules.get("mindspore")
+    if mindspore is not None and isinstance(model, mindspore.nn.Cell):
+        from msprobe_hooks.extensions.repeated_steps.mindspore_steps import MindSporeStepRepeat, require_options
+
+        require_options(stateful, optimizer, data_parallel_group)
+        return MindSporeStepRepeat(
+            model,
+            schedule,
+            Path(folder),
+            sees_calls=calls,
+            keeps_values=keep_values,
+            stateful=stateful,
+            on_difference=on_difference,
+        )
     from torch import nn
 
     from msprobe_hooks.extensions.repeated_steps.step_repeat import StepRepeat
     from msprobe_hooks.extensions.repeated_steps.training_state import optimizers_of, require_stateful
 
     if not isinstance(model, nn.Module):
-        raise ConfigError("model", type(model).__name__, "a torch.nn.Module (MindSpore is not supported)")
+        raise ConfigError("model", type(model).__name__, "a torch.nn.Module, a mindspore.nn.Cell")
     require_stateful(stateful)
     return StepRepeat(
         model,

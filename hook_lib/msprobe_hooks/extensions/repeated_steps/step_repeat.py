@@ -19,7 +19,14 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.repeated_steps.differences import Difference, OnDifference, Report, save_case
 from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall, located, watched_pass
 from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, Arrivals, CallDigests, combined
-from msprobe_hooks.extensions.repeated_steps.passes import Passes, WatchedPass, explained, explained_third, received
+from msprobe_hooks.extensions.repeated_steps.passes import (
+    Passes,
+    WatchedPass,
+    explained,
+    explained_third,
+    received,
+    require_unchanged,
+)
 from msprobe_hooks.extensions.repeated_steps.training_state import (
     OptimizerHooks,
     OptimizerState,
@@ -164,7 +171,7 @@ class StepRepeat:
             return function()
         before = parameter_digests(self._model)
         result = function()
-        self._require_unchanged(before)
+        require_unchanged(before, parameter_digests(self._model))
         return result
 
     def __str__(self) -> str:
@@ -178,7 +185,7 @@ class StepRepeat:
         state = TrainingState(self._model, self._stateful)
         torch.clear_autocast_cache()
         first, result = self._pass(function, self._collector(keeps_all=self._keeps_values))
-        self._require_unchanged(before)
+        require_unchanged(before, parameter_digests(self._model))
         # The graph of the first pass goes before the second is made.
         del result
         state.restore()
@@ -245,14 +252,6 @@ class StepRepeat:
 
     def _pass(self, function: Callable[[], Result], collector: CallDigests | None) -> tuple[WatchedPass, Result]:
         return watched_pass(function, partial(pass_digests, self._model), collector, self._random)
-
-    def _require_unchanged(self, before: dict[str, int]) -> None:
-        after = parameter_digests(self._model)
-        changed = [name for name, digest in before.items() if after.get(name) != digest]
-        if changed:
-            allowed = "only a forward and a backward pass; call the optimizer outside, not in the backward pass"
-            problem = f"the function of replay_step() changes parameters ({listed(changed, 3)}); allowed: {allowed}"
-            raise ConfigError("function", changed[0], allowed, problem=problem)
 
     def _compare_replicas(self, before: dict[str, int], at: Callable[..., Difference]) -> None:
         digests = self._ranks.odd_replicas(combined(before.values()))
