@@ -1,4 +1,4 @@
-"""Steps of a training that are computed twice, to find a card that computes wrong now and then.
+"""Steps of a training that are computed twice, to find a wrong card. Needs the extension mindspore for MindSpore.
 
 `replay_step` computes a step again from the same state and compares both; of a step that differs it records the calls
 and names the first that does, the rank and the card.

@@ -57,6 +57,10 @@ _JIT: Final = "Jit."
 # How many of a primitive's results are compared: others are memory that is left undefined or kept for the gradient.
 _COMPARED: Final = {**LAYERS, "BatchNorm": 1}
 
+# A kernel on a CPU tries in its first launches, five times each, into how many parts to split its work; with each the
+# ends of the parts are rounded in another way. Measured of Log: the last change came with launch 15.
+_UNWATCHED_ON_CPU: Final = 30
+
 # A choice, as for torch: of so many calls that differ, the results are kept.
 _MOST_PLACES: Final = 16
 
@@ -463,3 +467,8 @@ def require_options(stateful: Sequence[Any], optimizer: Any, data_parallel_group
     for candidate in stateful:
         if not isinstance(candidate, (nn.Cell, mindspore.Generator)):
             raise ConfigError("stateful", type(candidate).__name__, "mindspore.Generator, mindspore.nn.Cell")
+
+
+def unwatched_steps() -> int:
+    """Return how many steps at the beginning are not watched: kernels still choose how to compute."""
+    return _UNWATCHED_ON_CPU if mindspore.get_context("device_target") == "CPU" else 2

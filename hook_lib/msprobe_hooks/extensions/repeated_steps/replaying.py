@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Schedule:
     """The watched steps: a ``share`` of them, or one of each ``every``; in a watched step one micro batch is watched.
 
-    The first two steps are never watched: libraries still choose kernels in them, and DDP its buckets.
+    The first steps, two by default, are never watched: libraries still choose kernels in them, and DDP its buckets.
 
     Raises ConfigError where not exactly one of both is given, or a number is out of range.
     """
@@ -30,6 +30,7 @@ class Schedule:
     micro_batches: int = 1
     first_step: int = 0
     seed: int = 0
+    unwatched: int = 2
 
     def __post_init__(self) -> None:
         if (self.share is None) == (self.every is None):
@@ -59,7 +60,7 @@ class Schedule:
 
     def _watched_micro_batch(self, call: int) -> int | None:
         step = self.step_of(call)
-        if step < self.first_step + 2:
+        if step < self.first_step + self.unwatched:
             return None
         draw = random.Random(f"{self.seed} {step}")
         is_watched = draw.random() < (self.share or 0.0) if self.every is None else step % self.every == 0
@@ -94,7 +95,7 @@ def replay_step(
     Passes that differ are reported with the rank, the card, the step and the first call that differs.
 
     Args:
-        model: The model, with its wrapper for data parallelism if there is one.
+        model: The model, with its wrapper for data parallelism if there is one; or a cell of MindSpore.
         share: The share of steps that are watched, chosen by ``seed``; all ranks choose the same.
         every: In place of ``share``: steps whose number is a multiple of this are watched.
         folder: Where ``repeats{rank}.json`` and recordings of calls that differ are written.
@@ -103,13 +104,14 @@ def replay_step(
         keep_values: Whether the results of all calls of a first pass are kept until the second has been made, so that
             wrong ones can be recorded. Without, they are if the second pass is the wrong one.
         optimizer: An optimizer of torch, or several: in watched steps, each one's next step is computed twice as well.
+            None with MindSpore.
         micro_batches: How often the function is called in a step. One of them is watched.
         first_step: The number of the first step.
         seed: Chooses the steps of a ``share``, and the micro batch.
         stateful: What else the function changes: objects with ``state_dict`` and ``load_state_dict``, as a
-            ``GradScaler``, and generators of torch.
+            ``GradScaler``, and generators of torch; with MindSpore, cells and generators.
         data_parallel_group: The process group over which parameters must be equal; by default that of a
-            ``DistributedDataParallel`` model.
+            ``DistributedDataParallel`` model. None with MindSpore.
         on_difference: ``warn`` logs what differs, ``stop`` raises DifferingStepError on each rank that sees it.
 
     Raises:
@@ -125,12 +127,16 @@ def replay_step(
         raise ConfigError("keep_values", keep_values, "False with calls=False")
     mindspore = sys.modules.get("mindspore")
     if mindspore is not None and isinstance(model, mindspore.nn.Cell):
-        from msprobe_hooks.extensions.repeated_steps.mindspore_steps import MindSporeStepRepeat, require_options
+        from msprobe_hooks.extensions.repeated_steps.mindspore_steps import (
+            MindSporeStepRepeat,
+            require_options,
+            unwatched_steps,
+        )
 
         require_options(stateful, optimizer, data_parallel_group)
         return MindSporeStepRepeat(
             model,
-            schedule,
+            replace(schedule, unwatched=unwatched_steps()),
             Path(folder),
             sees_calls=calls,
             keeps_values=keep_values,
