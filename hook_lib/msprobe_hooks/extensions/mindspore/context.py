@@ -52,7 +52,7 @@ def require_pynative() -> None:
 class RandomNumbers:
     """The states of the generators that a program draws from: Python's, numpy's, MindSpore's and ``generators``.
 
-    Kernels of older random primitives have a state of their own, which nobody can read; `Draws` repeats what they gave.
+    Kernels of older random primitives have a state of their own, which cannot be read; `Draws` repeats what they gave.
     """
 
     def __init__(self, generators: Sequence[mindspore.Generator] = ()) -> None:
@@ -144,13 +144,13 @@ class Draws:
                 results = method(primitive, *args)
                 self._kept.append((name, self.copies(results if isinstance(results, tuple) else (results,))))
                 return results
-            former, kept = self._kept[place] if place < len(self._kept) else ("", ())
-            if former != name or (name in _DROPOUTS and kept[1].shape != args[0].shape):
+            former, results = self._kept[place] if place < len(self._kept) else ("", ())
+            if former != name or (name in _DROPOUTS and results[1].shape != args[0].shape):
                 self.lost.add(name)
                 return method(primitive, *args)
             if name in _DROPOUTS:
-                return _dropped(args[0], kept[1], primitive.keep_prob), kept[1]
-            copies: tuple[Tensor, ...] = self.copies(kept)
+                return _dropped(args[0], results[1], primitive.keep_prob), results[1]
+            copies: tuple[Tensor, ...] = self.copies(results)
             return copies if len(copies) > 1 else copies[0]
 
         return call

@@ -165,8 +165,8 @@ def _like(values: Array, tensor: Tensor) -> Tensor:
 
 def _compared(name: str, result: Any) -> Any:
     """Return what is compared of a result."""
-    kept = _COMPARED.get(name.rpartition(".")[2])
-    return result if kept is None else result[:kept]
+    count = _COMPARED.get(name.rpartition(".")[2])
+    return result if count is None else result[:count]
 
 
 def _digests(result: Any) -> tuple[int, ...]:
@@ -181,7 +181,7 @@ class CellCalls:
     """The digests of what functions and primitives return in a pass, in the order in which they return.
 
     With the ``expected`` digests of another pass, the results of the first calls that have others are kept; with
-    ``keeps_all``, those of all calls. The calls that begin as the ``wanted`` are captured.
+    ``keeps_all``, those of all calls. ``captures`` are the numbers of the calls that are captured.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class CellCalls:
         expected: Sequence[tuple[int, ...]] = (),
         *,
         keeps_all: bool = False,
-        wanted: Iterable[int] = (),
+        captures: Iterable[int] = (),
     ) -> None:
         #: The names of the calls.
         self.operators: list[str] = []
@@ -203,7 +203,7 @@ class CellCalls:
         self.captured: dict[int, CapturedCall] = {}
         self._digests: list[tuple[int, ...]] = []
         self._begun = 0
-        self._expected, self._keeps_all, self._wanted = expected, keeps_all, frozenset(wanted)
+        self._expected, self._keeps_all, self._captures = expected, keeps_all, frozenset(captures)
         self._model, self._draws = model, draws
         self._names = {id(cell): name for name, cell in model.cells_and_names()}
 
@@ -223,7 +223,7 @@ class CellCalls:
             if self._draws.is_busy:
                 return function(*args, **kwargs)
             number, self._begun = self._begun, self._begun + 1
-            if number not in self._wanted:
+            if number not in self._captures:
                 result = function(*args, **kwargs)
                 self._end(number, qualified, _compared(qualified, result))
                 return result
@@ -363,12 +363,12 @@ class MindSporeStepRepeat:
             else:
                 del result
                 state.restore()
-                wanted = (
+                numbers = (
                     []
                     if second.collector is None
                     else [second.collector.numbers[place] for place in [*calls][:_MOST_PLACES]]
                 )
-                third, result = self._pass(function, draws, wanted=wanted)
+                third, result = self._pass(function, draws, captures=numbers)
                 self._explain(Passes(first, second, third, calls, report.not_seen), at)
                 if not first.differing(second) and first.differing(third):
                     # Training goes on with what two passes agree on.

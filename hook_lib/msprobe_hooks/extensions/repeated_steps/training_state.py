@@ -212,7 +212,7 @@ class OptimizerHooks:
         self._depth = 0
 
     def _follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """Have the calls of watched steps collected: around ``step``, as schedulers of the learning rate count it."""
+        """Collect the calls of watched steps: around ``step``, as schedulers of the learning rate count it."""
         step, collector = optimizer.step, self._collector
         assert collector is not None
 
