@@ -231,6 +231,31 @@ def test_a_compiled_step_is_compared_by_its_results_and_says_so(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("_early")
+def test_a_step_in_graph_mode_is_compared_by_its_results_and_says_so(tmp_path: Path) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    try:
+        replay, _ = train(tmp_path, wrap=wrong_gradient)
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert only(replay).values == ["gradient of first.bias"]
+    assert "calls not compared: MindSpore is in graph mode" in str(replay)
+
+
+@pytest.mark.usefixtures("_early")
+def test_numbers_that_cannot_be_put_back_are_no_wrong_computation(tmp_path: Path) -> None:
+    model = nn.SequentialCell(nn.Dense(4, 4), nn.Dropout(p=0.5)).set_train()
+
+    def loss_of(x: Tensor) -> Tensor:
+        return model(x).sum()
+
+    compiled = ms.jit(ms.value_and_grad(loss_of, None, model.trainable_params()))
+    replay = msprobe_hooks.replay_step(model, every=1, folder=tmp_path)
+    for _ in range(3):
+        replay(lambda: compiled(Tensor(np.ones((64, 4), np.float32))))
+    assert [each.kind for each in replay.report.differences] == ["not_repeatable"]
+
+
+@pytest.mark.usefixtures("_early")
 def test_without_calls_the_step_alone_is_named(tmp_path: Path) -> None:
     with flipped(4):
         replay, _ = train(tmp_path, calls=False)
