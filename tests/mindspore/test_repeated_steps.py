@@ -18,7 +18,7 @@ from mindspore import Tensor, nn, ops  # noqa: E402
 
 import msprobe_hooks  # noqa: E402
 from msprobe_hooks.errors import ConfigError, DifferingStepError  # noqa: E402
-from msprobe_hooks.extensions.repeated_steps import mindspore_steps  # noqa: E402
+from msprobe_hooks.extensions.repeated_steps import mindspore_steps, replaying  # noqa: E402
 from msprobe_hooks.extensions.repeated_steps.differences import Difference  # noqa: E402
 from tests.support.runs import check  # noqa: E402
 
@@ -293,3 +293,9 @@ def test_what_is_not_offered_for_mindspore_is_refused_in_one_line(options: dict[
     with pytest.raises(ConfigError) as error:
         msprobe_hooks.replay_step(nn.Dense(1, 1), every=1, **options)
     assert str(error.value) == problem
+
+
+def test_a_cell_is_refused_without_the_extension_for_mindspore(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "extensions", dict)
+    with pytest.raises(ConfigError, match=r"^model is 'Dense'; allowed: a torch.nn.Module without the extension "):
+        msprobe_hooks.replay_step(nn.Dense(1, 1), every=1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.installed_extensions import extensions
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.repeated_steps.mindspore_steps import MindSporeStepRepeat
@@ -127,6 +128,8 @@ def replay_step(
         raise ConfigError("keep_values", keep_values, "False with calls=False")
     mindspore = sys.modules.get("mindspore")
     if mindspore is not None and isinstance(model, mindspore.nn.Cell):
+        if "mindspore" not in extensions():
+            raise ConfigError("model", type(model).__name__, "a torch.nn.Module without the extension mindspore")
         from msprobe_hooks.extensions.repeated_steps.mindspore_steps import (
             MindSporeStepRepeat,
             require_options,
