@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 import msprobe_hooks
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.errors import ConfigError, DifferingStepError
 from msprobe_hooks.extensions.repeated_steps.step_repeat import StepRepeat
 from tests.support.dumps.bit_flips import FlippedBit
+from tests.support.runs import check
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
@@ -79,17 +83,17 @@ def test_a_training_keeps_its_bits(tmp_path: Path, make: MakeOptimizer, scaled: 
     ("make", "operator", "number", "odd", "named"),
     [
         # Two steps that are not watched, and the third, which is made twice.
-        (adamw(foreach=True), "_foreach_addcdiv_", 3, 1, None),
+        (adamw(foreach=True), "_foreach_addcdiv_", 3, 1, "aten._foreach_addcdiv_.ScalarList"),
         (adamw(foreach=True), "_foreach_addcdiv_", 4, 2, "aten._foreach_addcdiv_.ScalarList"),
-        (adamw(fused=True), "_fused_adamw_", 3, 1, None),
+        (adamw(fused=True), "_fused_adamw_", 3, 1, "aten._fused_adamw_.default"),
         (adamw(fused=True), "_fused_adamw_", 4, 2, "aten._fused_adamw_.default"),
         # Four parameters in each step.
-        (adamw(foreach=False), "addcdiv_", 9, 1, None),
+        (adamw(foreach=False), "addcdiv_", 9, 1, "aten.addcdiv_.default"),
         (adamw(foreach=False), "addcdiv_", 13, 2, "aten.addcdiv_.default"),
     ],
 )
 def test_a_flipped_bit_is_named_with_the_parameter_and_does_not_stay(
-    tmp_path: Path, make: MakeOptimizer, operator: str, number: int, odd: int, named: str | None
+    tmp_path: Path, make: MakeOptimizer, operator: str, number: int, odd: int, named: str
 ) -> None:
     right, _ = train(tmp_path, make)
     with FlippedBit(operator, number) as card:
@@ -98,9 +102,108 @@ def test_a_flipped_bit_is_named_with_the_parameter_and_does_not_stay(
     (found,) = replay.report.differences
     assert (found.kind, found.step, found.optimizer, found.odd_pass) == ("wrong", 2, "AdamW", odd)
     assert found.values == ["0.weight"]
-    assert (None if found.call is None else found.call.operator) == named
+    assert found.call is not None
+    assert found.call.operator == named
+    assert found.call.source.startswith(__file__)
     # The mean of the parameters was taken from what two steps agree on as well.
     assert all(map(torch.equal, right, learned))
+
+
+@pytest.mark.parametrize(
+    ("make", "operator", "number", "keep_values"),
+    [
+        (adamw(foreach=True), "_foreach_addcdiv_", 4, False),
+        (adamw(foreach=True), "_foreach_addcdiv_", 3, True),
+        (adamw(fused=True), "_fused_adamw_", 4, False),
+        (adamw(foreach=False), "addcdiv_", 13, False),
+    ],
+)
+def test_the_wrong_operator_of_a_step_is_a_case_that_the_printed_commands_check(
+    pytester: pytest.Pytester, make: MakeOptimizer, operator: str, number: int, keep_values: bool
+) -> None:
+    with FlippedBit(operator, number, bit=25):
+        _, replay = train(Path("repeats"), make, keep_values=keep_values)
+    (found,) = replay.report.differences
+    assert found.call is not None
+    assert found.call.wrong_values.startswith("1 of 24 elements, first [0, 0]: ")
+    assert found.call.wrong_values.endswith(", bit 25")
+    printed = re.findall("pytest (--msprobe[^,;]+)", found.reason)
+    right, compared = (check(pytester, *command.split()) for command in printed)
+    assert right.exit_code == 0
+    assert compared.wrong == {f"Aten.{found.call.operator.removeprefix('aten.')}.0.forward"}
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+def test_the_recorded_inputs_and_results_are_those_of_the_wrong_call(tmp_path: Path, foreach: bool) -> None:
+    with FlippedBit("_foreach_addcdiv_" if foreach else "addcdiv_", 4 if foreach else 13):
+        train(tmp_path / "repeats", adamw(foreach=foreach))
+    right, wrong = (
+        json.loads((tmp_path / folder / "step2/rank/dump.json").read_text())["data"]
+        for folder in ("repeats", "repeats-wrong")
+    )
+    ((name, record),) = right.items()
+
+    def tensor(folder: str, element: Any) -> Tensor:
+        found: Tensor = torch.load(tmp_path / folder / "step2/rank/dump_tensor_data" / element["data_name"])
+        return found.double()
+
+    def first(elements: Any) -> Any:
+        return elements[0] if foreach else elements
+
+    parameter, average, root = (first(one) for one in record["input_args"][:3])
+    step = first(record["input_args"][3] if foreach else record["input_kwargs"]["value"])
+    before, average, root = (tensor("repeats", one) for one in (parameter, average, root))
+    after = tensor("repeats", record["output"][0])
+    # addcdiv_ is self + value * tensor1 / tensor2.
+    torch.testing.assert_close(after, before + step["value"] * average / root, rtol=1e-6, atol=0)
+    differs = tensor("repeats-wrong", wrong[name]["output"][0]) != after
+    assert differs.nonzero().tolist() == [[0, 0]]
+
+
+def test_a_wrong_pass_and_a_wrong_step_of_one_number_are_two_cases(tmp_path: Path) -> None:
+    with FlippedBit("tanh", 4), FlippedBit("_fused_adamw_", 4):
+        _, replay = train(tmp_path / "repeats", adamw(fused=True))
+    first, second = (each.call for each in replay.report.differences)
+    assert first is not None
+    assert second is not None
+    assert (first.dump, second.dump) == tuple(f"{tmp_path}/repeats/{part}step2/rank" for part in ("", "2/"))
+    assert list(read_dump(Path(second.dump or "") / "dump.json").records) == ["Aten._fused_adamw_.default.0.forward"]
+
+
+def test_without_calls_the_step_of_an_optimizer_is_known_by_its_values_alone(tmp_path: Path) -> None:
+    with FlippedBit("_fused_adamw_", 3):
+        _, replay = train(tmp_path, adamw(fused=True), calls=False)
+    (found,) = replay.report.differences
+    assert (found.odd_pass, found.values, found.call) == (1, ["0.weight"], None)
+    assert "(calls not compared: calls=False)" in found.reason
+
+
+def test_a_scheduler_may_be_made_after_the_steps_are_watched(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    replay = msprobe_hooks.replay_step(model, every=1, folder=tmp_path, optimizer=optimizer)
+    rates = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    with FlippedBit("add_", 7):
+        for _ in range(3):
+            replay(lambda: model(torch.ones(1, 4)).sum().backward())
+            optimizer.step()
+            rates.step()
+    (found,) = replay.report.differences
+    assert found.call is not None
+    assert found.call.operator == "aten.add_.Tensor"
+    assert not recwarn.list
+
+
+def test_a_step_that_raises_leaves_nothing_behind(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    replay = msprobe_hooks.replay_step(model, every=1, folder=tmp_path, optimizer=optimizer)
+    for _ in range(3):
+        replay(lambda: model(torch.ones(1, 4)).sum().backward())
+    optimizer.param_groups[0]["lr"] = "fast"
+    with FlippedBit("add_", 100), pytest.raises(TypeError):
+        optimizer.step()
+    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 def test_a_wrong_state_is_named(tmp_path: Path) -> None:

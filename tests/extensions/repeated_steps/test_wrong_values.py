@@ -14,8 +14,9 @@ from torch import Tensor, nn
 import msprobe_hooks
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.repeated_steps.differences import Call
-from msprobe_hooks.extensions.repeated_steps.differing_call import flipped_bit, wrong_elements
+from msprobe_hooks.extensions.repeated_steps.differing_call import in_other_bits
 from msprobe_hooks.extensions.repeated_steps.digests import digest
+from msprobe_hooks.extensions.repeated_steps.passes import flipped_bit
 from tests.support.dumps.bit_flips import FlippedBit
 from tests.support.runs import check
 
@@ -41,9 +42,9 @@ def test_digests_say_which_bit_of_an_element_was_flipped(data: st.DataObject) ->
     bit, place = data.draw(st.integers(0, DTYPES[dtype] - 1)), data.draw(st.integers(0, 12))
     right = torch.arange(13).to(dtype)
     wrong = flipped(right, place, bit)
-    assert flipped_bit(number(wrong), number(right), right) == bit
-    assert wrong_elements(wrong, right).startswith(f"1 of 13 elements, first [{place}]: ")
-    assert wrong_elements(wrong, right).endswith(f", bit {bit}")
+    assert flipped_bit(number(wrong), number(right), right.element_size()) == bit
+    assert in_other_bits(wrong, right).startswith(f"1 of 13 elements, first [{place}]: ")
+    assert in_other_bits(wrong, right).endswith(f", bit {bit}")
 
 
 def test_elements_that_are_wrong_in_several_bits_are_counted_and_the_first_is_shown() -> None:
@@ -51,10 +52,10 @@ def test_elements_that_are_wrong_in_several_bits_are_counted_and_the_first_is_sh
     wrong = torch.tensor([[0.0, 0.0, 1.5], [0.0, 2.0, 0.0]])
     # 1.5 is 0x3fc00000.
     assert (
-        wrong_elements(wrong, right) == "2 of 6 elements, first [0, 2]: 1.5 for 0, bits 22, 23, 24, 25, 26, 27, 28, 29"
+        in_other_bits(wrong, right) == "2 of 6 elements, first [0, 2]: 1.5 for 0, bits 22, 23, 24, 25, 26, 27, 28, 29"
     )
-    assert wrong_elements(right, right) == ""
-    assert flipped_bit(number(wrong), number(right), right) is None
+    assert in_other_bits(right, right) == ""
+    assert flipped_bit(number(wrong), number(right), right.element_size()) is None
 
 
 def wrong_call(folder: Path, number: int, *, keep_values: bool = False) -> Call:

@@ -131,7 +131,7 @@ def recording_layers(recorder: MindSporeRecorder) -> Wrap:
 
 def _settings(recorder: MindSporeRecorder, qualified: str, primitive: Primitive) -> dict[str, Any] | None:
     with recorder.net(f"the attributes of {qualified}"):
-        return _settings_of(primitive)
+        return settings_of(primitive)
     return None
 
 
@@ -239,7 +239,7 @@ class JitCalls:
             self._is_one_running = False
 
 
-def _settings_of(primitive: Primitive) -> dict[str, Any]:
+def settings_of(primitive: Primitive) -> dict[str, Any]:
     """Return the arguments of a primitive's constructor by name, as JSON has them.
 
     A dtype is an element as among arguments; of what JSON has no word for there is the type.

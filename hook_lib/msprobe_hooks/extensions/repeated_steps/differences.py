@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from torch import Tensor
 
+from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.dump.writer import make_folder, write_error
-from msprobe_hooks.extensions.repeated_steps.differing_call import (
-    REPETITIONS,
-    DifferingCall,
-    flipped_bit,
-    wrong_elements,
-)
-from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, first_other_call
-from msprobe_hooks.extensions.repeated_steps.training_state import Located, Passes
+from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
 from msprobe_hooks.messages import counted, listed
+from msprobe_hooks.recording.recorder import Recorder
 
+if TYPE_CHECKING:
+    from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
+
+_log = logging.getLogger("msprobe_hooks")
+
+OnDifference = Literal["warn", "stop"]
 Kind = Literal["wrong", "nondeterministic", "not_repeatable", "received", "replicas"]
 
 
@@ -91,7 +92,10 @@ class Report(msgspec.Struct, kw_only=True):
     ``undefined`` names operators with a result that is not compared, because they do not write to all of its memory.
     ``other_calls`` counts the steps whose passes make other calls from some place on, where no more are compared.
     ``not_seen`` says why no calls are compared, if none are. ``optimizer_steps`` counts the steps of optimizers that
-    were computed twice; None where no optimizer was passed. ``closures`` counts those that compute gradients.
+    were computed twice; None where no optimizer was passed. ``replicas_not_seen`` says why parameters are not compared
+    over ranks, if they are not, ``optimizer_not_seen`` why no optimizer is. ``closures`` counts the steps of optimizers
+    that compute gradients. ``compiled`` are compiled functions, whose calls are not seen, and ``not_put_back`` random
+    operators that drew other numbers in each pass, both of MindSpore.
     """
 
     rank: int | None
@@ -103,7 +107,11 @@ class Report(msgspec.Struct, kw_only=True):
     other_calls: int = 0
     not_seen: str = ""
     compares_replicas: bool = False
+    replicas_not_seen: str = "no data-parallel group"
+    compiled: list[str] = []
+    not_put_back: list[str] = []
     optimizer_steps: int | None = None
+    optimizer_not_seen: str = "not passed, as in replay_step(model, optimizer=optimizer)"
     closures: int = 0
     differences: list[Difference] = []
 
@@ -118,6 +126,29 @@ class Report(msgspec.Struct, kw_only=True):
         except OSError as error:
             raise write_error(path, "written", error) from None
 
+    def finish(self, folder: Path, earlier: int, on_difference: OnDifference) -> None:
+        """Write the report, and log what was found since there were so many differences.
+
+        Raises DifferingStepError for it where that is asked for, RecordingError where the disk refuses.
+        """
+        self.write(folder)
+        differences = self.differences[earlier:]
+        for difference in differences:
+            _log.warning("%s: %s; %s", difference.place, difference.summary, self.file(folder))
+        if differences and on_difference == "stop":
+            raise DifferingStepError("; ".join(map(str, differences)))
+
+    def place(self, schedule: Schedule, count: int) -> Callable[..., Difference]:
+        """Return what makes the differences of a call of the function, counted from 0."""
+        return partial(
+            Difference,
+            step=schedule.step_of(count),
+            micro_batch=count % schedule.micro_batches,
+            rank=self.rank,
+            host=self.host,
+            card=self.card,
+        )
+
     def file(self, folder: Path) -> Path:
         """Return the file of this process."""
         return folder / f"repeats{'' if self.rank is None else self.rank}.json"
@@ -128,157 +159,50 @@ class Report(msgspec.Struct, kw_only=True):
         lines = [f"repeated steps: {counted(self.watched, 'step')} computed twice{calls}: {result}"]
         lines += [f"  calls not compared: {self.not_seen}"] if self.not_seen else []
         lines.append(f"  {self._optimizer_line()}")
-        lines += [] if self.compares_replicas else ["  parameters not compared over ranks: no data-parallel group"]
+        lines += [] if self.compares_replicas else [f"  parameters not compared over ranks: {self.replicas_not_seen}"]
         if self.other_calls:
             lines.append(f"  compared up to the first other call: the passes of {counted(self.other_calls, 'step')}")
+        lines += [f"  compared as wholes, as they are compiled: {listed(self.compiled)}"] if self.compiled else []
+        lines += [f"  random numbers not put back: {listed(self.not_put_back)}"] if self.not_put_back else []
         lines += [f"  memory left undefined by: {listed(self.undefined)}"] if self.undefined else []
         return "\n".join([*lines, *(f"  {difference}" for difference in self.differences)])
 
     def _optimizer_line(self) -> str:
         if self.optimizer_steps is None:
-            return "optimizer not compared: not passed, as in replay_step(model, optimizer=optimizer)"
+            return f"optimizer not compared: {self.optimizer_not_seen}"
         closures = f"; not compared: {counted(self.closures, 'step')} with a closure" if self.closures else ""
         return f"optimizer: {counted(self.optimizer_steps, 'step')} computed twice{closures}"
 
 
-def as_hex(digests: tuple[int, ...]) -> list[str]:
-    """Return digests as 16 hexadecimal digits each."""
-    return [f"{number % 2**64:016x}" for number in digests]
+def save_case(
+    place: Difference,
+    call: Any,
+    wrong: Sequence[Any] | None,
+    folder: Path,
+    part: str,
+    open_recorder: Callable[[Path], Recorder],
+) -> tuple[str | None, str | None]:
+    """Record a repetition of a call with its tensors, and one that has the ``wrong`` results; return their folders.
 
+    They are ``folder`` and another next to it, not inside, where a check of all calls would find what is wrong by
+    intent; ``part`` is a folder in both. None, with a warning, where a recording is not possible.
+    """
 
-#: Records a call, and as a second recording the wrong results if they are known; returns the folders.
-Save = Callable[[DifferingCall, Sequence[Tensor] | None], tuple[str | None, str | None]]
+    def recorded(into: Path, results: Sequence[Any] | None) -> str | None:
+        try:
+            recorder = open_recorder(into)
+            recorder.step = place.step
+            recorder.start(place.rank)
+            try:
+                call.record(recorder, results)
+            finally:
+                recorder.close()
+        except (RecordingError, ConfigError) as error:
+            _log.warning("the call is not saved: %s", error)
+            return None
+        return str(into / recording_folder(place.step, place.rank)) if recorder.summary.calls else None
 
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Kind of a difference, in words, with the pass that is odd and the call if they are known."""
-
-    kind: Kind
-    reason: str
-    odd_pass: int | None = None
-    call: Call | None = None
-
-
-def received() -> Explanation:
-    """Return the explanation for a process that has computed with what another one sent."""
-    return Explanation("received", "the passes differ in what other ranks have sent")
-
-
-def explained(passes: Passes, position: Located, save: Save) -> Explanation:
-    """Return why a step differs that began to in this process; ``save`` records the call."""
-    if position.place is None:
-        return _without_call(passes)
-    first, second, third = passes.first, passes.second, passes.third
-    place, call = position.place, position.call
-    digests = tuple(one_pass.calls[place] if place < len(one_pass.calls) else () for one_pass in (first, second, third))
-    name, odd = _name_of(second.collector, place), odd_pass(*digests)
-    words = f"{name} (call {place} of {len(second.calls)})"
-    if call is None:
-        return Explanation("not_repeatable", f"{words}: the third pass does not make it", odd)
-    differing = call.differing_repetitions(digests[2])
-    is_nondeterministic = call.is_nondeterministic(differing)
-    wrong = _wrong_results(passes, place, odd)
-    dump, wrong_dump = save(call, wrong)
-    wrong_values = "" if odd is None else _wrong_values(wrong, call, digests[odd - 1], digests[2])
-    origin = call.origin
-    record = Call(
-        number=place,
-        count=len(second.calls),
-        operator=name,
-        module=origin.module,
-        source=origin.source,
-        is_backward=origin.is_backward,
-        digests=[as_hex(digest) for digest in digests],
-        repetitions=REPETITIONS,
-        differing=differing,
-        dump=dump,
-        wrong_dump=wrong_dump,
-        wrong_values=wrong_values,
-    )
-    words = f"{words} {origin}" if str(origin) else words
-    repetitions = f"{differing} of {REPETITIONS} repetitions on the same inputs differ"
-    if is_nondeterministic:
-        advice = "torch documents it as nondeterministic, torch.use_deterministic_algorithms(True) avoids it"
-        reason = f"{words}: {advice}; nothing after it was compared"
-        return Explanation("nondeterministic", reason, odd, record)
-    if odd is None and not differing:
-        reason = f"{words}: each pass gives it other inputs, {repetitions}"
-        return Explanation("not_repeatable", reason, odd, record)
-    values = f"; {wrong_values}" if wrong_values else ""
-    saved = "" if dump is None else f"; saved: pytest --msprobe-dump {dump} --msprobe-repeat 100"
-    if wrong_dump is not None:
-        saved += f", wrong values: pytest --msprobe-compare {wrong_dump} --msprobe-golden {dump}"
-    return Explanation("wrong", f"{words}: {_in_words(odd)}, {repetitions}{values}{saved}", odd, record)
-
-
-def _wrong_results(passes: Passes, place: int, odd: int | None) -> Sequence[Tensor] | None:
-    """Return what a call computed in the odd pass of the first two, if it was kept."""
-    one_pass = None if odd is None else (passes.first, passes.second)[odd - 1]
-    return None if one_pass is None or one_pass.collector is None else one_pass.collector.results.get(place)
-
-
-def _wrong_values(
-    wrong: Sequence[Tensor] | None, call: DifferingCall, wrong_digests: Sequence[int], digests: Sequence[int]
-) -> str:
-    """Return in words what is wrong in the results of a call; what their digests say where they were not kept."""
-    if wrong is not None:
-        texts = (wrong_elements(one, right) for one, right in zip(wrong, call.results, strict=False))
-        return "; ".join(text for text in texts if text)
-    pairs = zip(wrong_digests, digests, call.results, strict=False)
-    bits = [flipped_bit(one, right, result) for one, right, result in pairs if one != right]
-    bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
-    return f"wrong values not kept (keep_values=True keeps them){bit}"
-
-
-def explained_optimizer(passes: Passes, optimizer: str) -> Explanation:
-    """Return why the steps of an optimizer differ; the calls of the first one, which it made itself, are not known."""
-    first, second, third = passes.first, passes.second, passes.third
-    differing = first.differing(second) or first.differing(third)
-    odd = odd_pass(first.values, second.values, third.values) if first.differing(second) else 3
-    record, place = None, min(passes.calls, default=None)
-    if place is not None:
-        name = _name_of(second.collector, place)
-        record = Call(number=place, count=len(second.calls), operator=name)
-    which = f"{record.operator} (call {record.number} of {record.count}): " if record is not None else ""
-    words = _in_words(odd).replace("pass", "step")
-    values = f"{counted(len(differing), 'value')} {'differs' if len(differing) == 1 else 'differ'}"
-    reason = f"optimizer {optimizer}: {which}{words}; {values}: {listed(differing, 3)}"
-    return Explanation("not_repeatable" if odd is None else "wrong", reason, odd, record)
-
-
-def explained_third(passes: Passes, undefined: set[tuple[Any, int]]) -> Explanation:
-    """Return why the third pass, which was made for another reason, differs from the first two."""
-    digests, calls = passes.second.collector, passes.second.differing_calls(passes.third, undefined)
-    place = min(calls, default=None)
-    name = "no call that was seen" if place is None else f"{_name_of(digests, place)} (call {place})"
-    return Explanation("wrong", f"{name}: pass 3 of 3 differs from the others, and its inputs were not kept", 3)
-
-
-def _without_call(passes: Passes) -> Explanation:
-    first, second, third = passes.first, passes.second, passes.third
-    if first.collector is not None and second.collector is not None:
-        other = first_other_call(first.collector, second.collector)
-        if other is not None:
-            names = [_name_of(one_pass.collector, other) for one_pass in (first, second)]
-            return Explanation("not_repeatable", f"the first pass calls {names[0]} where the second calls {names[1]}")
-    if not first.differing(second):
-        return Explanation("not_repeatable", "the passes draw different random numbers")
-    odd = odd_pass(first.values, second.values, third.values)
-    why = f"calls not compared: {passes.not_seen}" if passes.not_seen else "no call that was seen differs"
-    return Explanation("not_repeatable" if odd is None else "wrong", f"{_in_words(odd)} ({why})", odd)
-
-
-def odd_pass(first: object, second: object, third: object) -> int | None:
-    """Return which of three passes the other two disagree with, counted from 1; None where all three differ."""
-    if third == first:
-        return 2
-    return 1 if third == second else None
-
-
-def _in_words(odd: int | None) -> str:
-    return "all three passes differ" if odd is None else f"pass {odd} of 3 differs from the others"
-
-
-def _name_of(digests: CallDigests | None, place: int) -> str:
-    return "nothing" if digests is None or place >= len(digests.operators) else str(digests.operators[place])
+    right = recorded(folder / part, None)
+    if right is None or wrong is None:
+        return right, None
+    return right, recorded(folder.with_name(f"{folder.name}-wrong") / part, wrong)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor, autograd, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from msprobe_hooks.extensions.repeated_steps.digests import (
+    MOST_PLACES,
     CallDigests,
     compared_results,
     is_compared,
@@ -23,15 +23,25 @@ from msprobe_hooks.extensions.repeated_steps.digests import (
     read_digests,
     result_digests,
     whole_words,
+    written_arguments,
 )
-from msprobe_hooks.messages import counted
+from msprobe_hooks.extensions.repeated_steps.passes import (
+    REPETITIONS,
+    Located,
+    Origin,
+    Passes,
+    WatchedPass,
+    not_kept,
+    wrong_elements,
+)
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.recording_mode import discarding
 from msprobe_hooks.torch.statistics import local_part
 
-# A choice: how often a call is made again on the same inputs.
-REPETITIONS: Final = 10
+Result = TypeVar("Result")
 
 # Blocks of each size that are freed before a call: one may be taken for another of its needs.
 _BLOCKS: Final = 8
@@ -55,20 +65,6 @@ _FOREIGN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, s
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Place where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
-
-    module: str
-    source: str
-    is_backward: bool
-
-    def __str__(self) -> str:
-        parts = ["backward"] if self.is_backward else []
-        parts += [f"in {self.module}"] if self.module else []
-        return ", ".join([*parts, self.source]) if self.source else ", ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
 class DifferingCall:
     """A call with copies of its inputs, and of its ``results`` in the third pass."""
 
@@ -78,6 +74,10 @@ class DifferingCall:
     generators: Generators
     origin: Origin
     results: Sequence[Tensor]
+    #: How often `differing_repetitions` makes it.
+    repetitions: int = REPETITIONS
+    #: What there is to say of one that is nondeterministic.
+    advice: str = "torch documents it as nondeterministic, torch.use_deterministic_algorithms(True) avoids it"
 
     def run(self) -> tuple[int, ...]:
         """Make the call again, on copies of the same inputs and with the same random numbers; return its digests."""
@@ -93,13 +93,42 @@ class DifferingCall:
         with torch._C._AutoDispatchBelowAutograd():
             return self.operator(*args, **kwargs), args, kwargs
 
-    def with_results(self, results: Sequence[Tensor]) -> AbstractContextManager[object]:
-        """Return a context within which the call has these results, also for what watches it."""
-        return _Replaced(self.operator, results)
+    def record(self, recorder: TorchRecorder, results: Sequence[Tensor] | None = None) -> None:
+        """Make the call again and have it recorded; with these results in place of its own where they are given.
+
+        What it writes to is recorded as its output where it returns nothing, as the fused step of an optimizer.
+        """
+        if self.operator.namespace not in ("aten", "npu"):
+            return
+        with NoDispatch():
+            args, kwargs = _copies((self.args, self.kwargs))
+        self.generators.restore()
+        written = written_arguments(self.operator, args, kwargs)
+        name = f"Aten.{self.operator.overloadpacket.__name__}.{self.operator._overloadname}.0.forward"
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                result = self.operator(*args, **kwargs)
+            with NoDispatch():
+                own = compared_results(self.operator, result, args, kwargs)
+                for tensor, values in zip(own, results or (), strict=False):
+                    local_part(tensor).copy_(values)
+            return result
+
+        call = recorder.api_call(name, sys._getframe(1))
+        call.begin(args, kwargs, written=written, has_backward=False)
+        call.run(discarding(run, recorder), args, kwargs)
 
     def differing_repetitions(self, digests: Sequence[int]) -> int:
         """Return how many of the repetitions give results with other digests than these."""
-        return sum(self.run() != tuple(digests) for _ in range(REPETITIONS))
+        return sum(self.run() != tuple(digests) for _ in range(self.repetitions))
+
+    def in_words(self, wrong: Sequence[Tensor] | None, wrong_digests: Sequence[int], digests: Sequence[int]) -> str:
+        """Return what is wrong in other results of the call; what their digests say where they were not kept."""
+        if wrong is not None:
+            texts = (in_other_bits(one, right) for one, right in zip(wrong, self.results, strict=False))
+            return "; ".join(text for text in texts if text)
+        return not_kept(wrong_digests, digests, [result.element_size() for result in self.results])
 
     def undefined_results(self) -> set[int]:
         """Return the places of results with memory that the call does not write to: it holds what was there before."""
@@ -150,26 +179,6 @@ def _deterministic() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-class _Replaced(TorchDispatchMode):
-    """Within, an operator has other results."""
-
-    def __init__(self, operator: Any, results: Sequence[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._operator, self._results = operator, results
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Run an operator and write the other results over its own."""
-        result = func(*args, **(kwargs or {}))
-        if func is self._operator:
-            with NoDispatch():
-                results = compared_results(func, result, args, kwargs or {})
-                for tensor, values in zip(results, self._results, strict=False):
-                    local_part(tensor).copy_(values)
-        return result
 
 
 class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
@@ -242,31 +251,17 @@ def _copies(values: Any) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), values)
 
 
-def wrong_elements(wrong: Tensor, right: Tensor) -> str:
-    """Return how many elements of two tensors of one dtype have other bits, and where the first is, with its bits.
+def in_other_bits(wrong: Tensor, right: Tensor) -> str:
+    """Return which elements of two tensors of one dtype have other bits; empty where all are equal."""
+    bits = [
+        tensor.cpu().contiguous().view(-1).view(torch.uint8).view(-1, tensor.element_size()).numpy()
+        for tensor in (wrong, right)
+    ]
 
-    Empty where all are equal.
-    """
-    size = right.element_size()
-    bits = [tensor.contiguous().view(-1).view(torch.uint8).view(-1, size) for tensor in (wrong, right)]
-    places = (bits[0] != bits[1]).any(1).nonzero()
-    if not len(places):
-        return ""
-    first = int(places[0])
-    index = [int(number) for number in torch.unravel_index(torch.tensor(first), right.shape)]
-    flipped = int.from_bytes(bytes((bits[0][first] ^ bits[1][first]).tolist()), "little")
-    numbers = [str(number) for number in range(8 * size) if flipped >> number & 1]
-    values = [tensor.reshape(-1)[first].item() for tensor in (wrong, right)]
-    which = f"{'bit' if len(numbers) == 1 else 'bits'} {', '.join(numbers)}"
-    where = f"{len(places)} of {counted(right.numel(), 'element')}, first {index}"
-    return f"{where}: {values[0]:.6g} for {values[1]:.6g}, {which}"
+    def values(place: int) -> tuple[Any, Any]:
+        return wrong.reshape(-1)[place].item(), right.reshape(-1)[place].item()
 
-
-def flipped_bit(wrong: int, right: int, result: Tensor) -> int | None:
-    """Return which bit of one element the digests of a result differ by; None where it is not one bit."""
-    difference = abs((wrong - right + 2**63) % 2**64 - 2**63)
-    is_power = difference > 0 and difference & (difference - 1) == 0
-    return (difference.bit_length() - 1) % (8 * result.element_size()) if is_power else None
+    return wrong_elements(bits[0], bits[1], right.shape, values)
 
 
 def _source(frame: FrameType | None) -> str:
@@ -276,3 +271,34 @@ def _source(frame: FrameType | None) -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def watched_pass(
+    function: Callable[[], Result],
+    values_of: Callable[[Result], dict[str, int]],
+    collector: CallDigests | None,
+    random_of: Callable[[], Any],
+) -> tuple[WatchedPass, Result]:
+    """Make a pass and return it with what the function returned; ``collector`` takes the digests of its calls."""
+    with collector.following() if isinstance(collector, CallCapture) else collector or nullcontext():
+        result = function()
+    values = values_of(result)
+    with NoDispatch():
+        return WatchedPass(values, collector, [] if collector is None else collector.read(), random_of()), result
+
+
+def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:
+    """Return the first call that differs, other than in memory that it has not written to; that is added."""
+    first, second, capture = passes.first.collector, passes.second.collector, passes.third.collector
+    if first is None or second is None or not isinstance(capture, CallCapture):
+        return Located()
+    for place, results in [*passes.calls.items()][:MOST_PLACES]:
+        call = capture.captured.get(place)
+        if call is not None and results:
+            undefined.update((call.operator, number) for number in call.undefined_results() & results)
+            results = {number for number in results if (call.operator, number) not in undefined}
+        if call is None or results:
+            one, other = first.arrivals, second.arrivals
+            is_received = one is not None and other is not None and one.differ(other, place)
+            return Located(place, call, is_received)
+    return Located()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -249,10 +248,15 @@ def is_compared(func: Any) -> bool:
 
 def compared_results(func: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """Return the tensors that an operator returned, and the arguments that it wrote to as well, if they can be read."""
-    written = [args[place] if place < len(args) else kwargs.get(name) for place, name in _written(func) or ()]
+    written = written_arguments(func, args, kwargs)
     values = (result, *written) if written else (result,)
     tensors = (part for value in values for part in ((value,) if isinstance(value, Tensor) else _listed(value)))
     return [tensor for tensor in tensors if is_readable(local_part(tensor))]
+
+
+def written_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments, tensors or lists of them, that an operator writes to and does not return."""
+    return [args[place] if place < len(args) else kwargs.get(name) for place, name in _written(func) or ()]
 
 
 def result_digests(func: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
@@ -306,23 +310,7 @@ def named_digests(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
     return dict(zip((name for name, _ in named), read_digests([value for _, value in named]), strict=True))
 
 
-def number_digest(value: Any) -> int | None:
-    """Return the digest of a number's bits; None of anything else."""
-    if isinstance(value, (bool, int)):
-        return int.from_bytes(hashlib.blake2b(str(int(value)).encode(), digest_size=8).digest(), "little", signed=True)
-    return int(struct.unpack("<q", struct.pack("<d", value))[0]) if isinstance(value, float) else None
-
-
 def combined(numbers: Iterable[int]) -> int:
     """Return one digest of several, which depends on their order, as a signed number of 64 bits."""
     packed = b"".join(number.to_bytes(_WORD, "little", signed=True) for number in numbers)
     return int.from_bytes(hashlib.blake2b(packed, digest_size=_WORD).digest(), "little", signed=True)
-
-
-def first_other_call(one: CallDigests, other: CallDigests) -> int | None:
-    """Return the place of the first operator that only one of two passes made; None where they made the same."""
-    for place, (a, b) in enumerate(zip(one.operators, other.operators, strict=False)):
-        if a is not b:
-            return place
-    shorter = min(len(one.operators), len(other.operators))
-    return None if len(one.operators) == len(other.operators) else shorter

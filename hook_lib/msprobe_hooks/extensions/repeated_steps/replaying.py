@@ -2,21 +2,79 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.ranks import Schedule
+from msprobe_hooks.installed_extensions import extensions
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from msprobe_hooks.extensions.repeated_steps.mindspore_steps import MindSporeStepRepeat
     from msprobe_hooks.extensions.repeated_steps.step_repeat import StepRepeat
 
 
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The watched steps: a ``share`` of them, or one of each ``every``; in a watched step one micro batch is watched.
+
+    The first steps, two by default, are never watched: libraries still choose kernels in them, and DDP its buckets.
+
+    Raises ConfigError where not exactly one of both is given, or a number is out of range.
+    """
+
+    share: float | None = None
+    every: int | None = None
+    micro_batches: int = 1
+    first_step: int = 0
+    seed: int = 0
+    unwatched: int = 2
+
+    def __post_init__(self) -> None:
+        if (self.share is None) == (self.every is None):
+            problem = "replay_step() takes either share=, as 0.01, or every=, as 100"
+            raise ConfigError("share", self.share, "", problem=problem)
+        share = self.share
+        if share is not None and not (type(share) in (int, float) and 0 < share <= 1):
+            raise ConfigError("share", share, "a number above 0 and up to 1")
+        if self.every is not None:
+            _require_whole("every", self.every, 1)
+        _require_whole("micro_batches", self.micro_batches, 1)
+        _require_whole("first_step", self.first_step, 0)
+        if type(self.seed) is not int:
+            raise ConfigError("seed", self.seed, "a whole number")
+
+    def step_of(self, call: int) -> int:
+        """Return the step that a call belongs to, counted from 0."""
+        return self.first_step + call // self.micro_batches
+
+    def is_watched(self, call: int) -> bool:
+        """Return whether a call, counted from 0, is computed twice."""
+        return self._watched_micro_batch(call) == call % self.micro_batches
+
+    def is_watched_step(self, call: int) -> bool:
+        """Return whether a call is computed twice in the step that this one belongs to."""
+        return self._watched_micro_batch(call) is not None
+
+    def _watched_micro_batch(self, call: int) -> int | None:
+        step = self.step_of(call)
+        if step < self.first_step + self.unwatched:
+            return None
+        draw = random.Random(f"{self.seed} {step}")
+        is_watched = draw.random() < (self.share or 0.0) if self.every is None else step % self.every == 0
+        return draw.randrange(self.micro_batches) if is_watched else None
+
+
+def _require_whole(key: str, value: object, lowest: int) -> None:
+    if type(value) is not int or value < lowest:
+        raise ConfigError(key, value, f"a whole number from {lowest}")
+
+
 def replay_step(
-    model: nn.Module,
+    model: Any,
     *,
     share: float | None = None,
     every: int | None = None,
@@ -30,7 +88,7 @@ def replay_step(
     stateful: Sequence[Any] = (),
     data_parallel_group: Any = None,
     on_difference: Literal["warn", "stop"] = "warn",
-) -> StepRepeat:
+) -> StepRepeat | MindSporeStepRepeat:
     """Return a function that runs a training's forward and backward pass, in watched steps twice, and compares bits.
 
     ``loss = replay(lambda: forward_backward(batch))`` takes the place of ``loss = forward_backward(batch)``. Between
@@ -38,7 +96,7 @@ def replay_step(
     Passes that differ are reported with the rank, the card, the step and the first call that differs.
 
     Args:
-        model: The model, with its wrapper for data parallelism if there is one.
+        model: The model, with its wrapper for data parallelism if there is one; or a cell of MindSpore.
         share: The share of steps that are watched, chosen by ``seed``; all ranks choose the same.
         every: In place of ``share``: steps whose number is a multiple of this are watched.
         folder: Where ``repeats{rank}.json`` and recordings of calls that differ are written.
@@ -47,13 +105,14 @@ def replay_step(
         keep_values: Whether the results of all calls of a first pass are kept until the second has been made, so that
             wrong ones can be recorded. Without, they are if the second pass is the wrong one.
         optimizer: An optimizer of torch, or several: in watched steps, each one's next step is computed twice as well.
+            None with MindSpore.
         micro_batches: How often the function is called in a step. One of them is watched.
         first_step: The number of the first step.
         seed: Chooses the steps of a ``share``, and the micro batch.
         stateful: What else the function changes: objects with ``state_dict`` and ``load_state_dict``, as a
-            ``GradScaler``, and generators of torch.
+            ``GradScaler``, and generators of torch; with MindSpore, cells and generators.
         data_parallel_group: The process group over which parameters must be equal; by default that of a
-            ``DistributedDataParallel`` model.
+            ``DistributedDataParallel`` model. None with MindSpore.
         on_difference: ``warn`` logs what differs, ``stop`` raises DifferingStepError on each rank that sees it.
 
     Raises:
@@ -67,14 +126,33 @@ def replay_step(
             raise ConfigError(key, value, "True, False")
     if keep_values and not calls:
         raise ConfigError("keep_values", keep_values, "False with calls=False")
+    mindspore = sys.modules.get("mindspore")
+    if mindspore is not None and isinstance(model, mindspore.nn.Cell):
+        if "mindspore" not in extensions():
+            raise ConfigError("model", type(model).__name__, "a torch.nn.Module without the extension mindspore")
+        from msprobe_hooks.extensions.repeated_steps.mindspore_steps import (
+            MindSporeStepRepeat,
+            require_options,
+            unwatched_steps,
+        )
+
+        require_options(stateful, optimizer, data_parallel_group)
+        return MindSporeStepRepeat(
+            model,
+            replace(schedule, unwatched=unwatched_steps()),
+            Path(folder),
+            sees_calls=calls,
+            keeps_values=keep_values,
+            stateful=stateful,
+            on_difference=on_difference,
+        )
     from torch import nn
 
-    from msprobe_hooks.extensions.repeated_steps.optimizer_repeat import optimizers_of
     from msprobe_hooks.extensions.repeated_steps.step_repeat import StepRepeat
-    from msprobe_hooks.extensions.repeated_steps.training_state import require_stateful
+    from msprobe_hooks.extensions.repeated_steps.training_state import optimizers_of, require_stateful
 
     if not isinstance(model, nn.Module):
-        raise ConfigError("model", type(model).__name__, "a torch.nn.Module (MindSpore is not supported)")
+        raise ConfigError("model", type(model).__name__, "a torch.nn.Module, a mindspore.nn.Cell")
     require_stateful(stateful)
     return StepRepeat(
         model,

@@ -2,56 +2,104 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from msprobe_hooks.dump.recording_paths import recording_folder
-from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
-from msprobe_hooks.extensions.repeated_steps.differences import (
-    Difference,
-    Report,
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.repeated_steps.differences import Difference, OnDifference, Report, save_case
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall, located, watched_pass
+from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, Arrivals, CallDigests, combined
+from msprobe_hooks.extensions.repeated_steps.passes import (
+    Passes,
+    WatchedPass,
     explained,
-    explained_optimizer,
     explained_third,
     received,
+    require_unchanged,
 )
-from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
-from msprobe_hooks.extensions.repeated_steps.digests import (
-    MOST_PLACES,
-    Arrivals,
-    CallDigests,
-    combined,
-    first_other_call,
-)
-from msprobe_hooks.extensions.repeated_steps.optimizer_repeat import OptimizerHooks, OptimizerState
-from msprobe_hooks.extensions.repeated_steps.ranks import Ranks, Schedule, minority
 from msprobe_hooks.extensions.repeated_steps.training_state import (
-    Passes,
+    OptimizerHooks,
+    OptimizerState,
+    OwnStep,
     RandomNumbers,
     TrainingState,
-    WatchedPass,
     generators_of,
-    located,
+    optimizer_digests,
     parameter_digests,
     pass_digests,
-    watched_pass,
 )
 from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.config import settings
-from msprobe_hooks.torch.session import TorchSession, process_rank
+from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.session import process_rank
 
-_log = logging.getLogger("msprobe_hooks")
+if TYPE_CHECKING:
+    from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
 
 Result = TypeVar("Result")
-OnDifference = Literal["warn", "stop"]
+
+
+class Ranks:
+    """The processes that compute a step together, and of these the ``replicas``, which have the same parameters.
+
+    Replicas are given as a process group, or are those of a model inside DistributedDataParallel. In a process of its
+    own nothing is exchanged. Raises ConfigError for a group that this process does not belong to.
+    """
+
+    def __init__(self, model: nn.Module, replicas: Any = None) -> None:
+        #: Whether no other process takes part.
+        self.is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        if replicas is None and isinstance(model, DistributedDataParallel):
+            replicas = model.process_group
+        if replicas is not None and (self.is_alone or dist.get_rank(replicas) < 0):
+            raise ConfigError("data_parallel_group", "a group", "a process group that this process belongs to")
+        self._replicas = replicas
+        self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+    @property
+    def compares_replicas(self) -> bool:
+        """Return whether parameters are compared over ranks."""
+        return self._replicas is not None
+
+    def gather(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Return these numbers of all processes, by rank; each gives as many."""
+        return [list(numbers)] if self.is_alone else self._gather(numbers, None)
+
+    def any(self, condition: bool) -> bool:
+        """Return whether a condition holds in any of the processes, each of which asks."""
+        return any(numbers[0] for numbers in self.gather([condition]))
+
+    def odd_replicas(self, digest: int) -> dict[int, int] | None:
+        """Return the digest of each replica by its rank, None where all have the same."""
+        if self._replicas is None:
+            return None
+        gathered = [numbers[0] for numbers in self._gather([digest], self._replicas)]
+        return (
+            None
+            if len(set(gathered)) == 1
+            else dict(zip(dist.get_process_group_ranks(self._replicas), gathered, strict=True))
+        )
+
+    def gather_replicas(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Return these numbers of all replicas."""
+        return self._gather(numbers, self._replicas)
+
+    def _gather(self, numbers: Sequence[int], group: Any) -> list[list[int]]:
+        device = torch.device("cpu") if "gloo" in dist.get_backend(group) else self._device
+        own = torch.tensor(list(numbers), dtype=torch.int64, device=device)
+        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(gathered, own, group=group)
+        return [of_rank.tolist() for of_rank in gathered]
 
 
 class StepRepeat:
@@ -82,6 +130,8 @@ class StepRepeat:
         self._ranks = Ranks(model, data_parallel_group)
         self._random = partial(RandomNumbers, model, generators_of(stateful))
         self._count = 0
+        # How many calls of a step were saved.
+        self._saved: Counter[int] = Counter()
         # Parameters that have left each other stay apart: this is reported once.
         self._has_odd_replicas = False
         # Results with memory that nothing is written to, by operator and place.
@@ -96,8 +146,10 @@ class StepRepeat:
             compares_replicas=self._ranks.compares_replicas,
             optimizer_steps=0 if optimizers else None,
         )
+        # Which operators an optimizer calls does not depend on the model's being compiled.
+        own_step = partial(OwnStep, keeps_all=keeps_values) if sees_calls else None
         self._hooks = OptimizerHooks(
-            optimizers, model, lambda: self._random().restore, self.report, self._compare_optimizer
+            optimizers, lambda: self._random().restore, self._note_closure, self._compare_optimizer, own_step
         )
 
     def __call__(self, function: Callable[[], Result]) -> Result:
@@ -119,7 +171,7 @@ class StepRepeat:
             return function()
         before = parameter_digests(self._model)
         result = function()
-        self._require_unchanged(before)
+        require_unchanged(before, parameter_digests(self._model))
         return result
 
     def __str__(self) -> str:
@@ -127,13 +179,13 @@ class StepRepeat:
 
     def _watch(self, count: int, function: Callable[[], Result]) -> Result:
         report, earlier = self.report, len(self.report.differences)
-        at = self._place(count)
+        at = report.place(self._schedule, count)
         before = parameter_digests(self._model)
         self._compare_replicas(before, at)
         state = TrainingState(self._model, self._stateful)
         torch.clear_autocast_cache()
         first, result = self._pass(function, self._collector(keeps_all=self._keeps_values))
-        self._require_unchanged(before)
+        require_unchanged(before, parameter_digests(self._model))
         # The graph of the first pass goes before the second is made.
         del result
         state.restore()
@@ -141,81 +193,57 @@ class StepRepeat:
         report.watched += 1
         report.calls = len(second.calls)
         calls = first.differing_calls(second, self._undefined)
-        if first.collector is not None and second.collector is not None:
-            report.other_calls += first_other_call(first.collector, second.collector) is not None
+        report.other_calls += first.first_other_call(second) is not None
         differs = bool(calls or first.differing(second)) or first.random.have_moved()
         if self._ranks.any(differs):
             del result
             state.restore()
             capture = None if report.not_seen else CallCapture(self._model, [*calls][:MOST_PLACES])
             third, result = self._pass(function, capture)
-            self._explain(Passes(first, second, third, calls, report.not_seen), at)
+            self._explain(Passes(first, second, third, calls, report.not_seen), at, self._ranks.any)
             is_odd = not first.differing(second) and bool(first.differing(third))
             if self._ranks.any(is_odd):
                 # Training goes on with what two passes agree on.
                 del result
                 state.restore()
                 result = function()
-        self._finish(earlier)
+        report.finish(self._folder, earlier, self._on_difference)
         return result
 
+    def _note_closure(self) -> None:
+        self.report.closures += 1
+
     def _compare_optimizer(
-        self, name: str, before: OptimizerState, again: Callable[[], None], digests: Callable[[], dict[str, int]]
+        self, optimizer: torch.optim.Optimizer, before: OptimizerState, again: Callable[[], None], own: OwnStep | None
     ) -> None:
         """Compare the step that an optimizer has made with another one from the same state."""
         report, earlier = self.report, len(self.report.differences)
+        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
 
-        def step(expected: Sequence[tuple[int, ...]] = ()) -> WatchedPass:
+        def values(_: object = None) -> dict[str, int]:
+            return optimizer_digests(optimizer, names)
+
+        def step(collector: CallDigests) -> WatchedPass:
             before.restore()
-            return watched_pass(again, lambda _: digests(), CallDigests(expected), self._random)[0]
+            return watched_pass(again, values, collector, self._random)[0]
 
-        first = WatchedPass(digests(), None, [], self._random())
-        second = step()
+        first = WatchedPass(values(), own, [] if own is None else own.read(), self._random())
+        second = step(CallDigests(first.calls))
         assert report.optimizer_steps is not None
         report.optimizer_steps += 1
+        calls = first.differing_calls(second, self._undefined)
         # Without communication each process decides by itself: others may have no step to make.
         together = second.collector is not None and second.collector.communicates
-        differing = first.differing(second)
-        if self._ranks.any(bool(differing)) if together else differing:
-            third = step(second.calls)
-            passes = Passes(first, second, third, second.differing_calls(third, self._undefined), "")
-            is_odd = not differing and bool(first.differing(third))
-            if differing or is_odd:
-                why = explained_optimizer(passes, name)
-                self._add(
-                    self._place(self._count - 1)(
-                        kind=why.kind,
-                        reason=why.reason,
-                        values=differing or first.differing(third),
-                        odd_pass=why.odd_pass,
-                        call=why.call,
-                        optimizer=name,
-                    )
-                )
-            if self._ranks.any(is_odd) if together else is_odd:
+        in_any = self._ranks.any if together else bool
+        if in_any(bool(calls or first.differing(second))):
+            third = step(CallCapture(self._model, [*calls][:MOST_PLACES]))
+            at = partial(report.place(self._schedule, self._count - 1), optimizer=type(optimizer).__name__)
+            not_seen = "" if own is not None else report.not_seen or "not seen in the first pass"
+            self._explain(Passes(first, second, third, calls, not_seen), at, in_any)
+            if in_any(not first.differing(second) and bool(first.differing(third))):
                 before.restore()
                 again()
-        self._finish(earlier)
-
-    def _place(self, count: int) -> Callable[..., Difference]:
-        """Return what makes the differences of a call of the function, counted from 0."""
-        return partial(
-            Difference,
-            step=self._schedule.step_of(count),
-            micro_batch=count % self._schedule.micro_batches,
-            rank=self.report.rank,
-            host=self.report.host,
-            card=self.report.card,
-        )
-
-    def _finish(self, earlier: int) -> None:
-        """Write the report; raise for differences that were found since there were so many, if that is asked for."""
-        differences = self.report.differences[earlier:]
-        self.report.write(self._folder)
-        for difference in differences:
-            _log.warning("%s: %s; %s", difference.place, difference.summary, self.report.file(self._folder))
-        if differences and self._on_difference == "stop":
-            raise DifferingStepError("; ".join(map(str, differences)))
+        report.finish(self._folder, earlier, self._on_difference)
 
     def _collector(self, expected: Sequence[tuple[int, ...]] = (), *, keeps_all: bool = False) -> CallDigests | None:
         if self.report.not_seen:
@@ -224,14 +252,6 @@ class StepRepeat:
 
     def _pass(self, function: Callable[[], Result], collector: CallDigests | None) -> tuple[WatchedPass, Result]:
         return watched_pass(function, partial(pass_digests, self._model), collector, self._random)
-
-    def _require_unchanged(self, before: dict[str, int]) -> None:
-        after = parameter_digests(self._model)
-        changed = [name for name, digest in before.items() if after.get(name) != digest]
-        if changed:
-            allowed = "only a forward and a backward pass; call the optimizer outside, not in the backward pass"
-            problem = f"the function of replay_step() changes parameters ({listed(changed, 3)}); allowed: {allowed}"
-            raise ConfigError("function", changed[0], allowed, problem=problem)
 
     def _compare_replicas(self, before: dict[str, int], at: Callable[..., Difference]) -> None:
         digests = self._ranks.odd_replicas(combined(before.values()))
@@ -247,22 +267,26 @@ class StepRepeat:
         reason = f"parameters of {which} differ from {others} before the step, first {listed(names, 3)}"
         self._add(at(kind="replicas", reason=reason, values=names, odd_ranks=odd))
 
-    def _explain(self, passes: Passes, at: Callable[..., Difference]) -> None:
+    def _explain(self, passes: Passes, at: Callable[..., Difference], in_any: Callable[[bool], bool]) -> None:
+        """Report why passes differ; ``in_any`` asks all processes that make them whether something holds in one."""
         after = self._random()
         position = located(passes, self._undefined)
         values = passes.first.differing(passes.second)
-        has_origin = self._ranks.any(position.is_origin)
+        has_origin = in_any(position.is_origin)
+        place = at(kind="wrong", reason="", values=[])
+        of_optimizer = f"optimizer {place.optimizer}: " if place.optimizer else ""
         if values or position.place is not None or passes.first.random.have_moved():
-            place = at(kind="wrong", reason="", values=[])
             is_received = has_origin and not position.is_origin
             why = received() if is_received else explained(passes, position, partial(self._save, place))
             differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
-            what = f"{differ}: {listed(values, 3)}" if values else "result, gradients and buffers are equal"
-            reason = f"{why.reason}; {what}"
+            compared = "parameters and state" if of_optimizer else "result, gradients and buffers"
+            what = f"{differ}: {listed(values, 3)}" if values else f"{compared} are equal"
+            reason = f"{of_optimizer}{why.reason}; {what}"
             self._add(at(kind=why.kind, reason=reason, values=values, odd_pass=why.odd_pass, call=why.call))
         elif third := passes.second.differing(passes.third):
             why = explained_third(passes, self._undefined)
-            self._add(at(kind=why.kind, reason=why.reason, values=third, odd_pass=3, call=why.call))
+            reason = f"{of_optimizer}{why.reason}"
+            self._add(at(kind=why.kind, reason=reason, values=third, odd_pass=3, call=why.call))
         self.report.undefined = sorted({str(operator) for operator, _ in self._undefined})
         after.restore()
 
@@ -272,28 +296,14 @@ class StepRepeat:
     def _save(
         self, place: Difference, call: DifferingCall, wrong: Sequence[Tensor] | None
     ) -> tuple[str | None, str | None]:
-        """Record a repetition of the call with its tensors, and one that has the wrong results; return the folders."""
-        right = self._recorded(place, self._folder, call)
-        if right is None or wrong is None:
-            return right, None
-        with call.with_results(wrong):
-            # Not inside of it, where a check of all calls would find what is wrong by intent.
-            return right, self._recorded(place, self._folder.with_name(f"{self._folder.name}-wrong"), call)
+        # A pass and an optimizer, or several, may differ in one step.
+        self._saved[place.step] += 1
+        number = self._saved[place.step]
+        return save_case(place, call, wrong, self._folder, "" if number == 1 else str(number), _recorder)
 
-    def _recorded(self, place: Difference, folder: Path, call: DifferingCall) -> str | None:
-        """Record a repetition of a call; return where, or None with a warning where that is not possible."""
-        try:
-            session = TorchSession(settings(folder, level="aten", task="tensor", extra_info=False))
-            session.recorder.step = place.step
-            session.start()
-            try:
-                call.run()
-            finally:
-                session.close()
-        except (RecordingError, ConfigError) as error:
-            _log.warning("the call is not saved: %s", error)
-            return None
-        return str(folder / recording_folder(place.step, place.rank)) if session.recorder.summary.calls else None
+
+def _recorder(folder: Path) -> TorchRecorder:
+    return TorchRecorder(settings(folder, level="aten", task="tensor", extra_info=False))
 
 
 def _is_compiled(model: nn.Module) -> bool:
@@ -301,3 +311,9 @@ def _is_compiled(model: nn.Module) -> bool:
     dynamo = sys.modules.get("torch._dynamo.utils")
     has_compiled = dynamo is not None and dynamo.counters["frames"]["ok"] > 0
     return has_compiled or any(hasattr(module, "_orig_mod") or module._compiled_call_impl for module in model.modules())
+
+
+def minority(digests: dict[int, int]) -> list[int]:
+    """Return the ranks whose digest is not that of most; all ranks where no digest has more than half of them."""
+    digest, count = Counter(digests.values()).most_common(1)[0]
+    return [rank for rank, own in digests.items() if own != digest or count * 2 <= len(digests)]

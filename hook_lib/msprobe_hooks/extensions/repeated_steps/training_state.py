@@ -1,13 +1,13 @@
-"""State that a forward and backward pass changes, kept and restored for a repetition, and the watched passes."""
+"""State that a pass or an optimizer's step changes, kept and restored for a repetition, and the hooks on such steps."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import random
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MethodType
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
-from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, CallDigests, named_digests, number_digest
+from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, named_digests
+from msprobe_hooks.extensions.repeated_steps.passes import number_digest
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-
-Result = TypeVar("Result")
+from msprobe_hooks.torch.statistics import local_part
 
 
 class TrainingState:
@@ -118,53 +117,181 @@ def _loader(holder: Any) -> Callable[[], None]:
     return load
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedPass:
-    """The digests of a pass by name, as of the function's result, gradients and buffers, and those of its calls."""
-
-    values: dict[str, int]
-    collector: CallDigests | None
-    calls: list[tuple[int, ...]]
-    random: RandomNumbers
-
-    def differing(self, other: WatchedPass) -> list[str]:
-        """Return the names of what differs in another pass."""
-        mine, others = self.values, other.values
-        return [name for name in {**mine, **others} if mine.get(name) != others.get(name)]
-
-    def differing_calls(self, other: WatchedPass, left_out: Container[tuple[Any, int]]) -> dict[int, set[int]]:
-        """Return which results of which calls differ in another pass, by the places of the calls.
-
-        Until they make other calls, and without the results that are ``left_out`` by operator and place.
-        """
-        differing_results: dict[int, set[int]] = {}
-        if self.calls == other.calls or self.collector is None or other.collector is None:
-            return differing_results
-        operators = zip(self.collector.operators, other.collector.operators, strict=False)
-        for place, (operator, of_other) in enumerate(operators):
-            mine, others = self.calls[place], other.calls[place]
-            if operator is not of_other:
-                break
-            if mine != others:
-                results = (number for number, (a, b) in enumerate(zip(mine, others, strict=False)) if a != b)
-                differing = {number for number in results if (operator, number) not in left_out}
-                if differing or len(mine) != len(others):
-                    differing_results[place] = differing
-        return differing_results
+#: What compares a finished step: called with the optimizer, its state before, what steps again, and the calls of the
+#: step where they were seen.
+Compare = Callable[[torch.optim.Optimizer, "OptimizerState", Callable[[], None], "OwnStep | None"], None]
 
 
-def watched_pass(
-    function: Callable[[], Result],
-    values_of: Callable[[Result], dict[str, int]],
-    collector: CallDigests | None,
-    random_of: Callable[[], RandomNumbers],
-) -> tuple[WatchedPass, Result]:
-    """Make a pass and return it with what the function returned; ``collector`` takes the digests of its calls."""
-    with collector.following() if isinstance(collector, CallCapture) else collector or nullcontext():
-        result = function()
-    values = values_of(result)
-    with NoDispatch():
-        return WatchedPass(values, collector, [] if collector is None else collector.read(), random_of()), result
+class OptimizerState:
+    """Parameters, gradients, settings and state of an optimizer as they are when this is made; copies are kept."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, restore_random: Callable[[], None]) -> None:
+        self._optimizer = optimizer
+        self._restore_random = restore_random
+        with NoDispatch():
+            self._parameters = [
+                (parameter, _copied(parameter), parameter.grad, _copied(parameter.grad))
+                for parameter in parameters_of(optimizer)
+            ]
+            self._state = {
+                key: {name: (value, _copied(value)) for name, value in state.items()}
+                for key, state in optimizer.state.items()
+            }
+            self._groups = [
+                {name: (value, _copied(value)) for name, value in group.items() if name != "params"}
+                for group in optimizer.param_groups
+            ]
+
+    def restore(self) -> None:
+        """Restore everything, into the same tensors."""
+        with NoDispatch():
+            for parameter, values, gradient, gradient_values in self._parameters:
+                _restored(parameter, values)
+                parameter.grad = _restored(gradient, gradient_values)
+            state = self._optimizer.state
+            for key in [key for key in state if key not in self._state]:
+                del state[key]
+            for key, values_by_name in self._state.items():
+                state[key].clear()
+                state[key].update({name: _restored(*value) for name, value in values_by_name.items()})
+            for group, settings in zip(self._optimizer.param_groups, self._groups, strict=True):
+                group.update({name: _restored(*value) for name, value in settings.items()})
+        self._restore_random()
+
+
+class OwnStep(CallDigests):  # type: ignore[no-untyped-call]
+    """Within, collects the digests of the step that an optimizer makes by itself, between its hooks."""
+
+    #: Whether what runs is the step itself.
+    is_on = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operator and take the digests of its results if it is the optimizer's."""
+        if self.is_on:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+class OptimizerHooks:
+    """Has the steps of optimizers compared that follow on ``arm``: each optimizer's next one."""
+
+    def __init__(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        restore_random_of: Callable[[], Callable[[], None]],
+        note_closure: Callable[[], None],
+        compare: Compare,
+        collector: Callable[[], OwnStep] | None,
+    ) -> None:
+        self._restore_random_of = restore_random_of
+        self._note_closure = note_closure
+        self._compare = compare
+        # Makes what collects the calls of a step; None where they are not looked at.
+        self._collector = collector
+        self._own: dict[int, OwnStep] = {}
+        self._armed: set[int] = set()
+        self._before: dict[int, OptimizerState] = {}
+        # A class may step by the step of its parent, which calls the hooks again.
+        self._depth = 0
+        self._optimizers = tuple(optimizers)
+        for optimizer in optimizers:
+            if collector is not None:
+                self._follow(optimizer)
+            optimizer.register_step_pre_hook(self._begin)
+            optimizer.register_step_post_hook(self._end)
+            hooks: Any = optimizer._optimizer_step_post_hooks
+            # Before the hooks of others, which may change parameters or keep a mean of them.
+            hooks.move_to_end(next(reversed(hooks)), last=False)
+
+    def arm(self, *, is_watched: bool) -> None:
+        """Compare the next step of each optimizer, or none."""
+        self._armed = {id(optimizer) for optimizer in self._optimizers} if is_watched else set()
+        self._before.clear()
+        self._depth = 0
+
+    def _follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Collect the calls of watched steps: around ``step``, as schedulers of the learning rate count it."""
+        step, collector = optimizer.step, self._collector
+        assert collector is not None
+
+        @functools.wraps(step)
+        def collecting(one: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            has_closure = any(value is not None for value in (*args, *kwargs.values()))
+            if id(one) not in self._armed or has_closure or torch.compiler.is_compiling():
+                return step(*args, **kwargs)
+            with collector() as own:
+                self._own[id(one)] = own
+                try:
+                    return step(*args, **kwargs)
+                finally:
+                    self._own.pop(id(one), None)
+
+        # Others ask for the function of this method and for its attributes.
+        optimizer.step = MethodType(collecting, optimizer)  # type: ignore[method-assign]
+
+    def _begin(self, optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self._depth += 1
+        if id(optimizer) not in self._armed:
+            return
+        self._armed.discard(id(optimizer))
+        if any(value is not None for value in (*args[1:], *kwargs.values())):
+            # It computes the gradients itself.
+            self._note_closure()
+            return
+        self._before[id(optimizer)] = OptimizerState(optimizer, self._restore_random_of())
+        if own := self._own.get(id(optimizer)):
+            own.is_on = True
+
+    def _end(self, optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self._depth -= 1
+        if self._depth or id(optimizer) not in self._before:
+            return
+        before, own = self._before.pop(id(optimizer)), self._own.get(id(optimizer))
+        if own is not None:
+            own.is_on = False
+        step = _without_hooks(type(optimizer).step)
+
+        def again() -> None:
+            step(*args, **kwargs)
+
+        self._compare(optimizer, before, again, own)
+
+
+def optimizers_of(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
+    """Return one or several optimizers as a tuple. Raises ConfigError for anything else."""
+    optimizers = () if optimizer is None else tuple(optimizer) if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    for one in optimizers:
+        if not isinstance(one, torch.optim.Optimizer):
+            raise ConfigError("optimizer", type(one).__name__, "a torch.optim.Optimizer, or several")
+    return optimizers
+
+
+def _without_hooks(step: Any) -> Callable[..., Any]:
+    """Return the step of an optimizer's class below what calls the hooks."""
+    while getattr(step, "hooked", False) and hasattr(step, "__wrapped__"):
+        step = step.__wrapped__
+    function: Callable[..., Any] = step
+    return function
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """Yield the parameters of an optimizer."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _copied(value: Any) -> Any:
+    return local_part(value).detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+
+
+def _restored(value: Any, former: Any) -> Any:
+    """Return a value as it was formerly: the same tensor, or a copy of another object."""
+    if isinstance(value, Tensor):
+        local_part(value).detach().copy_(former)
+        return value
+    return copy.deepcopy(former)
 
 
 def pass_digests(model: nn.Module, result: Any) -> dict[str, int]:
@@ -172,51 +299,6 @@ def pass_digests(model: nn.Module, result: Any) -> dict[str, int]:
     with NoDispatch():
         numbers = ((f"result {place}", number_digest(leaf)) for place, leaf in enumerate(tree_leaves(result)))
         return named_digests(_tensors(model, result)) | {name: one for name, one in numbers if one is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Passes:
-    """The three passes of a step; ``not_seen`` says why their calls were not compared, if they were not.
-
-    ``calls`` are those that differ in the first two: which results, by place.
-    """
-
-    first: WatchedPass
-    second: WatchedPass
-    third: WatchedPass
-    calls: dict[int, set[int]]
-    not_seen: str
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """The first call that differs: its place, itself, and whether that is due to what another process sent before."""
-
-    place: int | None = None
-    call: DifferingCall | None = None
-    is_received: bool = False
-
-    @property
-    def is_origin(self) -> bool:
-        """Return whether this process has computed the difference."""
-        return self.place is not None and not self.is_received
-
-
-def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:
-    """Return the first call that differs, other than in memory that it has not written to; that is added."""
-    first, second, capture = passes.first.collector, passes.second.collector, passes.third.collector
-    if first is None or second is None or not isinstance(capture, CallCapture):
-        return Located()
-    for place, results in [*passes.calls.items()][:MOST_PLACES]:
-        call = capture.captured.get(place)
-        if call is not None and results:
-            undefined.update((call.operator, number) for number in call.undefined_results() & results)
-            results = {number for number in results if (call.operator, number) not in undefined}
-        if call is None or results:
-            one, other = first.arrivals, second.arrivals
-            is_received = one is not None and other is not None and one.differ(other, place)
-            return Located(place, call, is_received)
-    return Located()
 
 
 def parameter_digests(model: nn.Module) -> dict[str, int]:
@@ -236,3 +318,22 @@ def _tensors(model: nn.Module, result: Any) -> Iterator[tuple[str, Tensor]]:
             yield f"main gradient of {name}", main
     for name, buffer in model.named_buffers():
         yield f"buffer {name}", buffer
+
+
+def optimizer_digests(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> dict[str, int]:
+    """Return the digests of an optimizer's parameters and state; ``names`` are those of parameters by their id."""
+    with NoDispatch():
+        values = list(_values(optimizer, names))
+        digests = named_digests((name, value) for name, value in values if isinstance(value, Tensor))
+        numbers = ((name, number_digest(value)) for name, value in values if not isinstance(value, Tensor))
+        return digests | {name: number for name, number in numbers if number is not None}
+
+
+def _values(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
+    for number, parameter in enumerate(parameters_of(optimizer)):
+        name = names.get(id(parameter), f"parameter {number} of the optimizer")
+        yield name, parameter
+        # Parameters without a gradient have no state.
+        if parameter in optimizer.state:
+            for key, value in optimizer.state[parameter].items():
+                yield f"{key} of {name}", value

@@ -1,0 +1,279 @@
+"""Passes of a step that are compared, the first call that differs, and why it does, of any framework."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.repeated_steps.differences import Call, Kind
+from msprobe_hooks.messages import counted, listed
+from msprobe_hooks.recording.array_statistics import Array
+
+# A choice: how often a call is made again on the same inputs.
+REPETITIONS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Place where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
+
+    module: str
+    source: str
+    is_backward: bool
+
+    def __str__(self) -> str:
+        parts = ["backward"] if self.is_backward else []
+        parts += [f"in {self.module}"] if self.module else []
+        return ", ".join([*parts, self.source]) if self.source else ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPass:
+    """The digests of a pass by name, as of the function's result, gradients and buffers, and those of its calls.
+
+    ``collector`` has the ``operators`` of the calls, and kept ``results`` by their places; None where no call is seen.
+    ``random`` are the states of the generators afterwards.
+    """
+
+    values: dict[str, int]
+    collector: Any
+    calls: list[tuple[int, ...]]
+    random: Any
+
+    def differing(self, other: WatchedPass) -> list[str]:
+        """Return the names of what differs in another pass."""
+        mine, others = self.values, other.values
+        return [name for name in {**mine, **others} if mine.get(name) != others.get(name)]
+
+    def first_other_call(self, other: WatchedPass) -> int | None:
+        """Return the place of the first operator that another pass does not make; None if there is none to see."""
+        if self.collector is None or other.collector is None:
+            return None
+        one, two = self.collector.operators, other.collector.operators
+        first = next((place for place, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), None)
+        return min(len(one), len(two)) if first is None and len(one) != len(two) else first
+
+    def differing_calls(self, other: WatchedPass, left_out: Container[tuple[Any, int]]) -> dict[int, set[int]]:
+        """Return which results of which calls differ in another pass, by the places of the calls.
+
+        Until they make other calls, and without the results that are ``left_out`` by operator and place.
+        """
+        differing_results: dict[int, set[int]] = {}
+        if self.calls == other.calls or self.collector is None or other.collector is None:
+            return differing_results
+        operators = zip(self.collector.operators, other.collector.operators, strict=False)
+        for place, (operator, of_other) in enumerate(operators):
+            mine, others = self.calls[place], other.calls[place]
+            if operator is not of_other:
+                break
+            if mine != others:
+                results = (number for number, (a, b) in enumerate(zip(mine, others, strict=False)) if a != b)
+                differing = {number for number in results if (operator, number) not in left_out}
+                if differing or len(mine) != len(others):
+                    differing_results[place] = differing
+        return differing_results
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The three passes of a step; ``not_seen`` says why their calls were not compared, if they were not.
+
+    ``calls`` are those that differ in the first two: which results, by place.
+    """
+
+    first: WatchedPass
+    second: WatchedPass
+    third: WatchedPass
+    calls: dict[int, set[int]]
+    not_seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The first call that differs: its place, itself, and whether that is due to what another process sent before.
+
+    ``call`` is what makes it again, as `DifferingCall` for torch.
+    """
+
+    place: int | None = None
+    call: Any = None
+    is_received: bool = False
+
+    @property
+    def is_origin(self) -> bool:
+        """Return whether this process has computed the difference."""
+        return self.place is not None and not self.is_received
+
+
+def number_digest(value: Any) -> int | None:
+    """Return the digest of a number's bits; None of anything else."""
+    if isinstance(value, (bool, int)):
+        return int.from_bytes(hashlib.blake2b(str(int(value)).encode(), digest_size=8).digest(), "little", signed=True)
+    return int(struct.unpack("<q", struct.pack("<d", value))[0]) if isinstance(value, float) else None
+
+
+def as_hex(digests: tuple[int, ...]) -> list[str]:
+    """Return digests as 16 hexadecimal digits each."""
+    return [f"{number % 2**64:016x}" for number in digests]
+
+
+def wrong_elements(wrong: Array, right: Array, shape: Sequence[int], value: Callable[[int], tuple[Any, Any]]) -> str:
+    """Return how many elements have other bits, and where the first is, with its bits; empty where all are equal.
+
+    Args:
+        wrong: The bytes of the elements, uint8 of (elements, bytes of each).
+        right: Those that they should be.
+        shape: The shape of the result that the elements are of.
+        value: Returns the wrong and the right value of an element by its number.
+    """
+    places = (wrong != right).any(1).nonzero()[0]
+    if not len(places):
+        return ""
+    first = int(places[0])
+    index = [int(number) for number in np.unravel_index(first, shape)]
+    flipped = int.from_bytes((wrong[first] ^ right[first]).tobytes(), "little")
+    numbers = [str(number) for number in range(8 * right.shape[1]) if flipped >> number & 1]
+    which = f"{'bit' if len(numbers) == 1 else 'bits'} {', '.join(numbers)}"
+    where = f"{len(places)} of {counted(len(right), 'element')}, first {index}"
+    one, other = value(first)
+    return f"{where}: {one:.6g} for {other:.6g}, {which}"
+
+
+def flipped_bit(wrong: int, right: int, size: int) -> int | None:
+    """Return which bit of one element, of ``size`` bytes, two digests differ by; None where it is not one bit."""
+    difference = abs((wrong - right + 2**63) % 2**64 - 2**63)
+    is_power = difference > 0 and difference & (difference - 1) == 0
+    return (difference.bit_length() - 1) % (8 * size) if is_power else None
+
+
+def not_kept(wrong_digests: Sequence[int], digests: Sequence[int], sizes: Sequence[int]) -> str:
+    """Return what digests say of wrong results that were not kept; ``sizes`` are the bytes of their elements."""
+    pairs = zip(wrong_digests, digests, sizes, strict=False)
+    bits = [flipped_bit(wrong, right, size) for wrong, right, size in pairs if wrong != right]
+    bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
+    return f"wrong values not kept (keep_values=True keeps them){bit}"
+
+
+#: Records a call, and as a second recording the wrong results if they are known; returns the folders.
+Save = Callable[[Any, Sequence[Any] | None], tuple[str | None, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Kind of a difference, in words, with the pass that is odd and the call if they are known."""
+
+    kind: Kind
+    reason: str
+    odd_pass: int | None = None
+    call: Call | None = None
+
+
+def received() -> Explanation:
+    """Return the explanation for a process that has computed with what another one sent."""
+    return Explanation("received", "the passes differ in what other ranks have sent")
+
+
+def explained(passes: Passes, position: Located, save: Save) -> Explanation:
+    """Return why a step differs that began to in this process; ``save`` records the call."""
+    if position.place is None:
+        return _without_call(passes)
+    first, second, third = passes.first, passes.second, passes.third
+    place, call = position.place, position.call
+    digests = tuple(one_pass.calls[place] if place < len(one_pass.calls) else () for one_pass in (first, second, third))
+    name, odd = _name_of(second.collector, place), odd_pass(*digests)
+    words = f"{name} (call {place} of {len(second.calls)})"
+    if call is None and place < len(third.calls):
+        record = Call(number=place, count=len(second.calls), operator=name, digests=[as_hex(one) for one in digests])
+        return Explanation("not_repeatable" if odd is None else "wrong", f"{words}: {_in_words(odd)}", odd, record)
+    if call is None:
+        return Explanation("not_repeatable", f"{words}: the third pass does not make it", odd)
+    differing = call.differing_repetitions(digests[2])
+    is_nondeterministic = call.is_nondeterministic(differing)
+    wrong = _wrong_results(passes, place, odd)
+    dump, wrong_dump = save(call, wrong)
+    wrong_values = "" if odd is None else call.in_words(wrong, digests[odd - 1], digests[2])
+    origin = call.origin
+    record = Call(
+        number=place,
+        count=len(second.calls),
+        operator=name,
+        module=origin.module,
+        source=origin.source,
+        is_backward=origin.is_backward,
+        digests=[as_hex(digest) for digest in digests],
+        repetitions=call.repetitions,
+        differing=differing,
+        dump=dump,
+        wrong_dump=wrong_dump,
+        wrong_values=wrong_values,
+    )
+    words = f"{words} {origin}" if str(origin) else words
+    repetitions = f"{differing} of {call.repetitions} repetitions on the same inputs differ"
+    if is_nondeterministic:
+        reason = f"{words}: {call.advice}; nothing after it was compared"
+        return Explanation("nondeterministic", reason, odd, record)
+    if odd is None and not differing:
+        reason = f"{words}: each pass gives it other inputs, {repetitions}"
+        return Explanation("not_repeatable", reason, odd, record)
+    values = f"; {wrong_values}" if wrong_values else ""
+    saved = "" if dump is None else f"; saved: pytest --msprobe-dump {dump} --msprobe-repeat 100"
+    if wrong_dump is not None:
+        saved += f", wrong values: pytest --msprobe-compare {wrong_dump} --msprobe-golden {dump}"
+    return Explanation("wrong", f"{words}: {_in_words(odd)}, {repetitions}{values}{saved}", odd, record)
+
+
+def _wrong_results(passes: Passes, place: int, odd: int | None) -> Sequence[Any] | None:
+    """Return what a call computed in the odd pass of the first two, if it was kept."""
+    one_pass = None if odd is None else (passes.first, passes.second)[odd - 1]
+    return None if one_pass is None or one_pass.collector is None else one_pass.collector.results.get(place)
+
+
+def explained_third(passes: Passes, undefined: set[tuple[Any, int]]) -> Explanation:
+    """Return why the third pass, which was made for another reason, differs from the first two."""
+    digests, calls = passes.second.collector, passes.second.differing_calls(passes.third, undefined)
+    place = min(calls, default=None)
+    name = "no call that was seen" if place is None else f"{_name_of(digests, place)} (call {place})"
+    return Explanation("wrong", f"{name}: pass 3 of 3 differs from the others, and its inputs were not kept", 3)
+
+
+def _without_call(passes: Passes) -> Explanation:
+    first, second, third = passes.first, passes.second, passes.third
+    other = first.first_other_call(second)
+    if other is not None:
+        names = [_name_of(one_pass.collector, other) for one_pass in (first, second)]
+        return Explanation("not_repeatable", f"the first pass calls {names[0]} where the second calls {names[1]}")
+    if not first.differing(second):
+        return Explanation("not_repeatable", "the passes draw different random numbers")
+    odd = odd_pass(first.values, second.values, third.values)
+    why = f"calls not compared: {passes.not_seen}" if passes.not_seen else "no call that was seen differs"
+    return Explanation("not_repeatable" if odd is None else "wrong", f"{_in_words(odd)} ({why})", odd)
+
+
+def odd_pass(first: object, second: object, third: object) -> int | None:
+    """Return which of three passes the other two disagree with, counted from 1; None where all three differ."""
+    if third == first:
+        return 2
+    return 1 if third == second else None
+
+
+def _in_words(odd: int | None) -> str:
+    return "all three passes differ" if odd is None else f"pass {odd} of 3 differs from the others"
+
+
+def _name_of(digests: Any, place: int) -> str:
+    return "nothing" if digests is None or place >= len(digests.operators) else str(digests.operators[place])
+
+
+def require_unchanged(before: dict[str, int], after: dict[str, int]) -> None:
+    """Raise ConfigError for a function that has changed parameters, whose digests these are."""
+    changed = [name for name, digest in before.items() if after.get(name) != digest]
+    if changed:
+        allowed = "only a forward and a backward pass; call the optimizer outside, not in the backward pass"
+        problem = f"the function of replay_step() changes parameters ({listed(changed, 3)}); allowed: {allowed}"
+        raise ConfigError("function", changed[0], allowed, problem=problem)
