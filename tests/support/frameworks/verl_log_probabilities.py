@@ -79,7 +79,7 @@ def main(folder: Path) -> None:
     computed = output["model_output"]["log_probs"].unbind()
     for prompt, response, one in zip(PROMPTS, values, computed, strict=True):
         # That of a token is where the one before it is.
-        print((one[prompt - 1 : -1] - torch.tensor(response)).abs().max().item())
+        sys.stdout.write(f"{(one[prompt - 1 : -1] - torch.tensor(response)).abs().max().item()}\n")
 
 
 if __name__ == "__main__":
