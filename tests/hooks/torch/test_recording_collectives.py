@@ -197,6 +197,16 @@ def test_functional_collectives_are_recorded_as_those_of_torch_distributed(ranks
         assert ends["Distributed.broadcast.0.forward"].root == 1
 
 
+def test_a_functional_collective_is_recorded_in_inference_mode(ranks):
+    body = [
+        "import torch.distributed._functional_collectives as functional",
+        "with torch.inference_mode():",
+        "    functional.reduce_scatter_tensor(torch.stack([x, x]).reshape(4), 'sum', 0, dist.group.WORLD)",
+    ]
+    for dump in ranks(body):
+        assert dump.forward("Distributed.reduce_scatter_tensor.0.forward").output[0].max == 3.0
+
+
 def test_a_selective_checkpoint_may_keep_the_result_of_a_recorded_collective(ranks):
     require(hasattr(checkpoint, "create_selective_checkpoint_contexts"), "selective checkpoints of torch 2.4")
     body = [
