@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.effects import UNDEFINED, Effects, ValidRows, effects_of_record, valid_rows_of
+from msprobe_hooks.dump.effects import UNDEFINED, Effects, ValidRows, effects_of_record, is_times_zero, valid_rows_of
 from msprobe_hooks.dump.names import direction_of, split_called
 from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.errors import DumpError
@@ -94,7 +94,7 @@ IN_SUMMARY = {
     _UNDEFINED: "the call leaves this memory as it was found",
     NO_VALUES: "rows behind the last group are undefined and the others have no numbers of their own",
 }
-_BROADCAST = ("0", "tensor")
+_BROADCAST = frozenset({"0", "tensor"})
 
 
 def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
@@ -105,8 +105,10 @@ def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, s
     if direction_of(target[1]) != "forward" or not any(map(_may_be_unread, rows)):
         return rows
     sides = [_Unread(effects_of_record(record), _noted(dump, record)) for dump, record in (target, golden)]
-    received = _is_received(rows, (target, golden))
-    return [_left_out(row, reason) if (reason := _reason(row, sides, received=received)) else row for row in rows]
+    ignored = _ignored(rows, split_called(target[1])[0])
+    if _is_received(rows, (target, golden)):
+        ignored |= _BROADCAST
+    return [_left_out(row, reason) if (reason := _reason(row, sides, ignored)) else row for row in rows]
 
 
 class _Unread(NamedTuple):
@@ -134,18 +136,25 @@ def _may_be_unread(row: Row) -> bool:
     return bool(row.metrics.get(SCALED_ERROR)) or row.unmeasured in ("no file", "unreadable")
 
 
-def _reason(row: Row, sides: Sequence[_Unread], *, received: bool) -> str:
+def _reason(row: Row, sides: Sequence[_Unread], ignored: frozenset[str]) -> str:
     if not _may_be_unread(row) or row.target is None or row.golden is None or row.target.dtype != row.golden.dtype:
         return ""
     if all(side.is_unwritten(row.place) for side in sides):
         return _UNWRITTEN
-    group, _, position = row.place.partition(".")
-    position = position.partition(".")[0]
-    if group == "input" and (
-        (received and position in _BROADCAST) or any(side.effects.is_unread(position) for side in sides)
-    ):
+    group, _, place = row.place.partition(".")
+    position = place.partition(".")[0]
+    if group == "input" and ({place, position} & ignored or any(side.effects.is_unread(position) for side in sides)):
         return _OVERWRITTEN
     return _UNDEFINED if group == "output" and any(side.effects.is_undefined(position) for side in sides) else ""
+
+
+def _ignored(rows: Iterable[Row], api: str) -> frozenset[str]:
+    """Return the arguments that others say are not read: what a batch receives into, and what beta multiplies by 0."""
+    given = {row.place.partition(".")[2]: row.target.text for row in rows if row.group == "input" and row.target}
+    if is_times_zero(api, given.get("beta")):
+        return frozenset({"0", "input"})
+    ends = (place.removesuffix("op") for place, text in given.items() if place.endswith(".op") and text == "irecv")
+    return frozenset(f"{end}tensor" for end in ends if api == "Distributed.batch_isend_irecv")
 
 
 def _is_received(rows: Iterable[Row], sides: Iterable[tuple[Dump, str]]) -> bool:
