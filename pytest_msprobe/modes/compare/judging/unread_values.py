@@ -94,7 +94,6 @@ IN_SUMMARY = {
     _UNDEFINED: "the call leaves this memory as it was found",
     NO_VALUES: "rows behind the last group are undefined and the others have no numbers of their own",
 }
-_BROADCAST = frozenset({"0", "tensor"})
 
 
 def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
@@ -105,9 +104,7 @@ def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, s
     if direction_of(target[1]) != "forward" or not any(map(_may_be_unread, rows)):
         return rows
     sides = [_Unread(effects_of_record(record), _noted(dump, record)) for dump, record in (target, golden)]
-    ignored = _ignored(rows, split_called(target[1])[0])
-    if _is_received(rows, (target, golden)):
-        ignored |= _BROADCAST
+    ignored = _ignored(rows, (target, golden))
     return [_left_out(row, reason) if (reason := _reason(row, sides, ignored)) else row for row in rows]
 
 
@@ -148,22 +145,17 @@ def _reason(row: Row, sides: Sequence[_Unread], ignored: frozenset[str]) -> str:
     return _UNDEFINED if group == "output" and any(side.effects.is_undefined(position) for side in sides) else ""
 
 
-def _ignored(rows: Iterable[Row], api: str) -> frozenset[str]:
-    """Return the arguments that others say are not read: what a batch receives into, and what beta multiplies by 0."""
+def _ignored(rows: Iterable[Row], sides: Sequence[tuple[Dump, str]]) -> frozenset[str]:
+    """Return the arguments that others say are not read: what is received into, and what a beta of 0 multiplies."""
     given = {row.place.partition(".")[2]: row.target.text for row in rows if row.group == "input" and row.target}
-    if is_times_zero(api, given.get("beta")):
+    apis = [split_called(record)[0] for _, record in sides]
+    if all(is_times_zero(api, given.get("beta")) for api in apis):
         return frozenset({"0", "input"})
+    if apis == ["Distributed.broadcast"] * 2:
+        source, ranks = given.get("1", given.get("src")), {str(step_rank(dump.path).rank) for dump, _ in sides}
+        return frozenset({"0", "tensor"} if source and ranks.isdisjoint({"None", source}) else ())
     ends = (place.removesuffix("op") for place, text in given.items() if place.endswith(".op") and text == "irecv")
-    return frozenset(f"{end}tensor" for end in ends if api == "Distributed.batch_isend_irecv")
-
-
-def _is_received(rows: Iterable[Row], sides: Iterable[tuple[Dump, str]]) -> bool:
-    """Return whether both records are broadcasts of another rank's values."""
-    if any(not record.startswith("Distributed.broadcast.") for _, record in sides):
-        return False
-    source = next((row.target for row in rows if row.place in ("input.1", "input.src")), None)
-    ranks = [step_rank(dump.path).rank for dump, _ in sides]
-    return source is not None and all(rank is not None and source.text != str(rank) for rank in ranks)
+    return frozenset(f"{end}tensor" for end in ends if apis == ["Distributed.batch_isend_irecv"] * 2)
 
 
 def _left_out(row: Row, reason: str) -> Row:
