@@ -147,14 +147,14 @@ def _reason(row: Row, sides: Sequence[_Unread], ignored: frozenset[str]) -> str:
 
 def _ignored(rows: Iterable[Row], sides: Sequence[tuple[Dump, str]]) -> frozenset[str]:
     """Return the arguments that others say are not read: what is received into, and what a beta of 0 multiplies."""
-    given = {row.place.partition(".")[2]: row.target.text for row in rows if row.group == "input" and row.target}
+    texts = {row.place.partition(".")[2]: row.target.text for row in rows if row.group == "input" and row.target}
     apis = [split_called(record)[0] for _, record in sides]
-    if all(is_times_zero(api, given.get("beta")) for api in apis):
+    if all(is_times_zero(api, texts.get("beta")) for api in apis):
         return frozenset({"0", "input"})
     if apis == ["Distributed.broadcast"] * 2:
-        source, ranks = given.get("1", given.get("src")), {str(step_rank(dump.path).rank) for dump, _ in sides}
+        source, ranks = texts.get("1", texts.get("src")), {str(step_rank(dump.path).rank) for dump, _ in sides}
         return frozenset({"0", "tensor"} if source and ranks.isdisjoint({"None", source}) else ())
-    ends = (place.removesuffix("op") for place, text in given.items() if place.endswith(".op") and text == "irecv")
+    ends = (place.removesuffix("op") for place, text in texts.items() if place.endswith(".op") and text == "irecv")
     return frozenset(f"{end}tensor" for end in ends if apis == ["Distributed.batch_isend_irecv"] * 2)
 
 
