@@ -209,12 +209,16 @@ $(VLLM_VENV)/installed: Makefile
 	$(VLLM_BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-# Training frameworks of which tests start a training each; 2 GB.
+# Training frameworks of which tests start a training each; 2.5 GB. What TorchTitan and veRL need is in the group: they
+# ask for other versions of datasets and transformers, and veRL for vLLM. veRL has a package called tests, which would
+# hide ours.
 $(FRAMEWORKS_VENV)/installed: pyproject.toml constraints.txt constraints-frameworks.txt
 	$(PYTHON) -m venv $(FRAMEWORKS_VENV)
 	$(FRAMEWORKS_BIN)/pip install --quiet --constraint constraints-frameworks.txt --upgrade pip
 	$(FRAMEWORKS_BIN)/pip install --quiet --constraint constraints-frameworks.txt --build-constraint constraints.txt \
 	    --group frameworks --editable '.[torch]'
+	$(FRAMEWORKS_BIN)/pip install --quiet --no-deps torchtitan==0.3.0
+	$(FRAMEWORKS_BIN)/pip install --quiet --no-deps --upgrade --target $(FRAMEWORKS_VENV)/verl verl==0.9.1
 	@touch $@
 
 # Plugins next to which ours is tested, each of which would change every other run of pytest.

@@ -22,11 +22,22 @@ TRAININGS = {
     "timm_vit": "blocks.1.mlp.fc1.weight",
     "diffusers_unet": "mid_block.attentions.0.transformer_blocks.0.attn2.to_v.weight",
     "fsdp2_tp": "1.up.weight",
+    # The call that gathers the shards of the layer whose `feed_forward.w1.weight` was changed.
+    "torchtitan_llama": "Distributed.all_gather_into_tensor.4.forward",
+    "megatron_gpt:tp": "decoder.layers.1.mlp.linear_fc1.weight",
+    "megatron_gpt:dp": "decoder.layers.1.mlp.linear_fc1.weight",
+    # The second of two stages, which has one layer.
+    "megatron_gpt:pp": "decoder.layers.0.mlp.linear_fc1.weight",
     **{f"deepspeed_zero:{stage}": "Module.module.3.Linear" for stage in range(3)},
     # No module owns a shard: the call that reads it, to gather the weight.
     "deepspeed_zero:3": "Tensor.to.12.forward",
 }
-RANKS = {"fsdp2_tp": 4, **{f"deepspeed_zero:{stage}": 2 for stage in range(4)}}
+RANKS = {
+    "fsdp2_tp": 4,
+    "torchtitan_llama": 4,
+    **{f"megatron_gpt:{split}": 2 for split in ("tp", "dp", "pp")},
+    **{f"deepspeed_zero:{stage}": 2 for stage in range(4)},
+}
 
 
 @pytest.mark.slow
@@ -37,8 +48,8 @@ def test_a_training_is_unchanged_by_recording_and_its_planted_fault_is_the_first
 ) -> None:
     ranks = RANKS.get(training, 1)
     run_thrice(training, pytester.path, ranks)
-    for rank in range(ranks):
-        plain, recorded = (outcome(pytester.path, kind, rank) for kind in ("plain", "recorded"))
+    for number in range(ranks):
+        plain, recorded = (outcome(pytester.path, kind, number) for kind in ("plain", "recorded"))
         assert recorded == plain
         assert len(plain["losses"]) >= 2
     assert outcome(pytester.path, "faulty") != outcome(pytester.path, "plain")
@@ -48,5 +59,7 @@ def test_a_training_is_unchanged_by_recording_and_its_planted_fault_is_the_first
     assert "passed" in healthy.outcomes.values()
 
     compared = check("--msprobe-compare=faulty", "--msprobe-golden=recorded", "--tb=no", "-q", "-rN")
-    first = compared.output.partition("first forward culprit: ")[2].partition("\n    File ")[0]
+    # Other ranks begin with what they receive of it.
+    rank = f"rank {1 if training.endswith(':pp') else 0}: " if ranks > 1 else ""
+    first = compared.output.partition(f"{rank}first forward culprit: ")[2].partition("\n    File ")[0]
     assert named in first, compared.output

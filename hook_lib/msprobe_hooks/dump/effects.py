@@ -84,6 +84,8 @@ RECEIVED: Mapping[str, tuple[str, ...]] = {
     "reduce_scatter_tensor": ("0", "output"),
 }
 
+_TIMES_BETA = frozenset("addbmm addmm addmv addr baddbmm".split())
+
 #: What the details of a record say of the values at a place that hold memory which nothing was written to yet.
 UNDEFINED: Final = "undefined"
 
@@ -159,6 +161,11 @@ def effects_of(qualified: str) -> Effects:
         return NO_EFFECTS
     declared = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
     return replace(declared, unread=declared.unread | _OUT) if type_ in _TAKING_OUT or is_aten else declared
+
+
+def is_times_zero(api: str, beta: object) -> bool:
+    """Return whether an operation multiplies its first argument by a ``beta`` of 0: PyTorch does not read it then."""
+    return str(beta) in ("0", "0.0") and not _TIMES_BETA.isdisjoint(api.split("."))
 
 
 def operation_effects(operation: str) -> Effects:

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
+from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
 
 from msprobe_hooks.dump.communication.collectives import BARRIERS, NEVER_WAITED_FOR, operation_of
 from msprobe_hooks.dump.communication.jsonl import Event, Line
@@ -32,6 +33,8 @@ from msprobe_hooks.torch.recorder import TorchRecorder
 
 # What newer versions of PyTorch call in place of the functions that msprobe records, and FSDP calls at once.
 _RENAMED = frozenset({"all_gather_single", "reduce_scatter_single"})
+# What counts the changes of a tensor.
+_VERSIONS = DispatchKeySet(DispatchKey.ADInplaceOrView)
 
 
 class Collectives:
@@ -252,7 +255,8 @@ class FunctionalCollectives:
             result = func(*args, **kwargs)
             tensors = result if collective.is_many else [result]
             if all(type(tensor) is Tensor for tensor in tensors):
-                with NoDispatch():
+                # Gloo copies into some results only now, and a selective checkpoint refuses a changed version.
+                with NoDispatch(), _ExcludeDispatchKeyGuard(_VERSIONS):
                     for tensor in tensors:
                         torch.ops._c10d_functional.wait_tensor(tensor)
         except BaseException as error:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._C import _to_dlpack
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from msprobe_hooks.dump.effects import Effects, effects_of
+from msprobe_hooks.dump.effects import Effects, effects_of, is_times_zero
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -109,8 +109,9 @@ class UndefinedMemory:
         effects = effects_of(api)
         with NoDispatch():
             carried = effects.carries and any(map(self._is_here, _plain(args[:1])))
+            is_unread = carried or is_times_zero(api, kwargs.get("beta"))
             for place, value in [*((str(i), value) for i, value in enumerate(args)), *kwargs.items()]:
-                if not (carried and place == "0"):
+                if not (is_unread and place == "0"):
                     self._forget(effects, place, _plain([value]))
         return carried
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils import checkpoint
 
 from msprobe_hooks.dump.communication.jsonl import read_calls, read_lines
 from msprobe_hooks.dump.reader import read_dump
@@ -194,6 +195,33 @@ def test_functional_collectives_are_recorded_as_those_of_torch_distributed(ranks
         ends = {call.name: call.ends[0] for call in read_calls(dump, rank, frozenset({0, 1})).calls}
         assert ends["Distributed.all_reduce.1.forward"].reduction == "MAX"
         assert ends["Distributed.broadcast.0.forward"].root == 1
+
+
+def test_a_functional_collective_is_recorded_in_inference_mode(ranks):
+    body = [
+        "import torch.distributed._functional_collectives as functional",
+        "with torch.inference_mode():",
+        "    functional.reduce_scatter_tensor(torch.stack([x, x]).reshape(4), 'sum', 0, dist.group.WORLD)",
+    ]
+    for dump in ranks(body):
+        assert dump.forward("Distributed.reduce_scatter_tensor.0.forward").output[0].max == 3.0
+
+
+def test_a_selective_checkpoint_may_keep_the_result_of_a_recorded_collective(ranks):
+    require(hasattr(checkpoint, "create_selective_checkpoint_contexts"), "selective checkpoints of torch 2.4")
+    body = [
+        "import torch.distributed._functional_collectives as functional",
+        "from torch.utils import checkpoint",
+        "operators = [torch.ops._c10d_functional.reduce_scatter_tensor.default]",
+        "contexts = lambda: checkpoint.create_selective_checkpoint_contexts(operators)",
+        "scattered = lambda y: functional.reduce_scatter_tensor(y.detach(), 'sum', 0, dist.group.WORLD)",
+        "x.requires_grad_()",
+        "y = checkpoint.checkpoint(lambda x: scattered(x) * x.exp(), x, use_reentrant=False, context_fn=contexts)",
+        "y.sum().backward()",
+        "assert torch.equal(x.grad, y)",
+    ]
+    for dump in ranks(body):
+        assert dump.forward("Distributed.reduce_scatter_tensor.0.forward").output[0].max == 3.0
 
 
 def test_the_communication_of_fully_sharded_models_is_recorded(ranks):

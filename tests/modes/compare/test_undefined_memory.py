@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from msprobe_hooks import record
+from msprobe_hooks.dump.reader import read_dump
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
+from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps.grouped_products import grouped
 from tests.support.runs import run_pytest
 
@@ -39,6 +42,9 @@ def program(byte: int, wrong: float = 0.0) -> None:
     masked[1:].masked_fill_(torch.ones(2, 50).bool(), 3.0)
     masked.select(0, 0).uniform_()
     zeros = torch.zeros_like(dirty(torch.empty(50), byte))
+    unread = dirty(torch.empty(2, 50), byte)
+    for part in (unread[:1], unread[1:]):
+        torch.addmm(part, torch.ones(1, 2), torch.ones(2, 50), beta=0.0)
     for each in (out, both, masked, zeros):
         each.sum()
 
@@ -83,12 +89,23 @@ def test_what_another_rank_broadcasts_overwrites_the_buffer(
         return {"Distributed.broadcast.0.forward": call(tensor(4, at=at), {"type": "int", "value": 0}, out=tensor(4))}
 
     target, golden = (runs.write(f"{name}/rank{rank}", side(at)) for name, at in (("target", 5.0), ("golden", -3.0)))
-    from msprobe_hooks.dump.reader import read_dump
-    from pytest_msprobe.modes.compare.dump_pair import DumpPair
-    from pytest_msprobe.modes.compare.judging.policy import load_policy
-
     pair = DumpPair(0, read_dump(target), read_dump(golden), policy=load_policy("default"))
     assert pair.compare("Distributed.broadcast.0.forward").outcome == outcome
+
+
+@pytest.mark.parametrize(("operation", "outcome"), [("irecv", "pass"), ("isend", "fail")])
+def test_what_a_batch_receives_overwrites_the_buffer(
+    runs: Any, call: Any, tensor: Any, operation: str, outcome: str
+) -> None:
+    record = "Distributed.batch_isend_irecv.0.forward"
+
+    def side(at: float) -> dict[str, Any]:
+        one = {"class_type": "torch.distributed.P2POp", "tensor": tensor(4, at=at), "op": operation, "peer": 0}
+        return {record: call([one], out=tensor(4))}
+
+    target, golden = (runs.write(f"{name}/rank1", side(at)) for name, at in (("target", 5.0), ("golden", -3.0)))
+    pair = DumpPair(0, read_dump(target), read_dump(golden), policy=load_policy("default"))
+    assert pair.compare(record).outcome == outcome
 
 
 OWN_FORM = "valid_rows: {npu_mine: {argument: group_list, holds: ends}}"

@@ -23,7 +23,7 @@ from tests.support.frameworks.run import KINDS, Run
 def main(training: str, folder: Path, ranks: int) -> int:
     """Run a training in each way and return how many processes failed."""
     torch.set_num_threads(1)
-    _let_torchvision_load()
+    let_torchvision_load()
     name, *variant = training.split(":")
     module = import_module(f"tests.support.frameworks.{name}")
     failed = 0
@@ -60,7 +60,7 @@ def _free_port() -> int:
         return port
 
 
-def _let_torchvision_load() -> None:
+def let_torchvision_load() -> None:
     """Name the operators that torchvision's Python part expects, where its compiled part is for CUDA and cannot load.
 
     No training here calls them; transformers, Lightning and timm import torchvision.

@@ -10,6 +10,8 @@ from tests.support.requirements import require
 
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-frameworks/bin/python"
+#: veRL alone: its wheel has a package called tests, which would hide ours.
+VERL = ROOT / ".venv-frameworks/verl"
 _PATH = os.pathsep.join(map(str, (ROOT / "standards", ROOT / "hook_lib", ROOT)))
 #: Nothing is downloaded, and nothing but a CPU is used.
 VARIABLES = {
@@ -27,10 +29,14 @@ def run_thrice(training: str, folder: Path, ranks: int = 1) -> None:
 
     ``folder`` then holds the recordings ``recorded`` and ``faulty``, and what `outcome` reads.
     """
+    run_module("process", folder, training, folder, str(ranks))
+
+
+def run_module(module: str, folder: Path, *arguments: str | Path) -> str:
+    """Run a module of this folder with these arguments; it must end without an error. Return what it printed."""
     require(PYTHON.exists(), ".venv-frameworks, which make nightly builds")
-    command = [PYTHON, "-W", "ignore", "-m", "tests.support.frameworks.process", training, folder, str(ranks)]
     ended = subprocess.run(
-        command,
+        [PYTHON, "-W", "ignore", "-m", f"tests.support.frameworks.{module}", *arguments],
         cwd=ROOT,
         env=os.environ | VARIABLES | {"HF_HOME": str(folder / "hub")},
         capture_output=True,
@@ -39,3 +45,4 @@ def run_thrice(training: str, folder: Path, ranks: int = 1) -> None:
         timeout=600,
     )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-6000:]
+    return ended.stdout

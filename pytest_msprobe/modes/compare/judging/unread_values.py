@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.effects import UNDEFINED, Effects, ValidRows, effects_of_record, valid_rows_of
+from msprobe_hooks.dump.effects import UNDEFINED, Effects, ValidRows, effects_of_record, is_times_zero, valid_rows_of
 from msprobe_hooks.dump.names import direction_of, split_called
 from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.errors import DumpError
@@ -94,7 +94,6 @@ IN_SUMMARY = {
     _UNDEFINED: "the call leaves this memory as it was found",
     NO_VALUES: "rows behind the last group are undefined and the others have no numbers of their own",
 }
-_BROADCAST = ("0", "tensor")
 
 
 def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
@@ -105,8 +104,8 @@ def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, s
     if direction_of(target[1]) != "forward" or not any(map(_may_be_unread, rows)):
         return rows
     sides = [_Unread(effects_of_record(record), _noted(dump, record)) for dump, record in (target, golden)]
-    received = _is_received(rows, (target, golden))
-    return [_left_out(row, reason) if (reason := _reason(row, sides, received=received)) else row for row in rows]
+    ignored = _ignored(rows, (target, golden))
+    return [_left_out(row, reason) if (reason := _reason(row, sides, ignored)) else row for row in rows]
 
 
 class _Unread(NamedTuple):
@@ -134,27 +133,29 @@ def _may_be_unread(row: Row) -> bool:
     return bool(row.metrics.get(SCALED_ERROR)) or row.unmeasured in ("no file", "unreadable")
 
 
-def _reason(row: Row, sides: Sequence[_Unread], *, received: bool) -> str:
+def _reason(row: Row, sides: Sequence[_Unread], ignored: frozenset[str]) -> str:
     if not _may_be_unread(row) or row.target is None or row.golden is None or row.target.dtype != row.golden.dtype:
         return ""
     if all(side.is_unwritten(row.place) for side in sides):
         return _UNWRITTEN
-    group, _, position = row.place.partition(".")
-    position = position.partition(".")[0]
-    if group == "input" and (
-        (received and position in _BROADCAST) or any(side.effects.is_unread(position) for side in sides)
-    ):
+    group, _, place = row.place.partition(".")
+    position = place.partition(".")[0]
+    if group == "input" and ({place, position} & ignored or any(side.effects.is_unread(position) for side in sides)):
         return _OVERWRITTEN
     return _UNDEFINED if group == "output" and any(side.effects.is_undefined(position) for side in sides) else ""
 
 
-def _is_received(rows: Iterable[Row], sides: Iterable[tuple[Dump, str]]) -> bool:
-    """Return whether both records are broadcasts of another rank's values."""
-    if any(not record.startswith("Distributed.broadcast.") for _, record in sides):
-        return False
-    source = next((row.target for row in rows if row.place in ("input.1", "input.src")), None)
-    ranks = [step_rank(dump.path).rank for dump, _ in sides]
-    return source is not None and all(rank is not None and source.text != str(rank) for rank in ranks)
+def _ignored(rows: Iterable[Row], sides: Sequence[tuple[Dump, str]]) -> frozenset[str]:
+    """Return the arguments that others say are not read: what is received into, and what a beta of 0 multiplies."""
+    texts = {row.place.partition(".")[2]: row.target.text for row in rows if row.group == "input" and row.target}
+    apis = [split_called(record)[0] for _, record in sides]
+    if all(is_times_zero(api, texts.get("beta")) for api in apis):
+        return frozenset({"0", "input"})
+    if apis == ["Distributed.broadcast"] * 2:
+        source, ranks = texts.get("1", texts.get("src")), {str(step_rank(dump.path).rank) for dump, _ in sides}
+        return frozenset({"0", "tensor"} if source and ranks.isdisjoint({"None", source}) else ())
+    ends = (place.removesuffix("op") for place, text in texts.items() if place.endswith(".op") and text == "irecv")
+    return frozenset(f"{end}tensor" for end in ends if apis == ["Distributed.batch_isend_irecv"] * 2)
 
 
 def _left_out(row: Row, reason: str) -> Row:
