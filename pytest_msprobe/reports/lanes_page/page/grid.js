@@ -180,11 +180,11 @@ function onGrid() {
     if (pressed !== null && Math.abs(column - pressed) > (grid.to - grid.from) / 40 + 1) {
       [grid.from, grid.to] = [Math.max(0, Math.floor(Math.min(column, pressed))), Math.min(columnCount, Math.ceil(Math.max(column, pressed)) + 1)];
       drawGrid();
-    } else if (call >= 0) open(call);
+    } else if (call >= 0) table.goTo(call);
     pressed = null;
   });
   canvas.addEventListener("dblclick", () => zoomGrid(Infinity));
-  canvas.addEventListener("keydown", pressOnGrid);
+  onKeys(canvas, keysOnGrid);
 }
 
 function columnUnder(event) {
@@ -192,14 +192,13 @@ function columnUnder(event) {
   return grid.from + ((x - grid.left) / grid.width) * (grid.to - grid.from);
 }
 
-function pressOnGrid(event) {
-  const chosen = table.chosen() ?? 0, moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-  const keys = { "+": () => zoomGrid(0.5, columnOf[chosen]), "-": () => zoomGrid(2), 0: () => zoomGrid(Infinity), n: () => nextWrong(1), p: () => nextWrong(-1), Enter: () => byId("details").focus() };
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key in moves) step(chosen, ...moves[event.key]);
-  else if (event.key in keys) keys[event.key]();
-  else return;
-  event.preventDefault();
+function keysOnGrid() {
+  const chosen = table.chosen() ?? 0;
+  return {
+    ...Object.fromEntries(Object.entries(ARROWS).map(([key, move]) => [key, () => step(chosen, ...move)])),
+    "+": () => zoomGrid(0.5, columnOf[chosen]), "-": () => zoomGrid(2), 0: () => zoomGrid(Infinity),
+    n: () => nextWrong(1), p: () => nextWrong(-1), Enter: () => byId("details").focus(),
+  };
 }
 
 /* Go to the next call of the lane, or to that of another lane in the same column or before it. */
@@ -207,6 +206,6 @@ function step(call, lanes, columns) {
   const lane = Math.max(0, Math.min(page.lanes.length - 1, laneOf[call] + lanes));
   for (let column = columnOf[call] + columns; column >= 0 && column < columnCount; column += columns || -1) {
     const found = callAt[lane * columnCount + column];
-    if (found >= 0) return open(found);
+    if (found >= 0) return table.goTo(found);
   }
 }
