@@ -63,7 +63,7 @@ def write_html(
         "places": places or [(None, None, "")] * len(pairs),
         "commands": commands,
     }
-    write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "plot", "table"))
+    write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "uplot", "plot", "table"))
 
 
 def _data(

@@ -44,7 +44,7 @@ class Point {
   get label() { return `${columnsOf.name[this.row]} ${placeText(this.row)}`; }
 }
 const points = allRows.map((row) => new Point(row));
-const plot = new LogPlot(byId("plot"), byId("tip"), {
+const plot = new LogPlot(byId("plot"), {
   titles: { x: "record, in the order of the run", y: "error / allowed" },
   limits: [{ value: 1, text: "limit", outcome: "fail" }], choose: (point) => table.goTo(point.row),
 });

@@ -76,7 +76,7 @@ const points = new Map(page.rows.map((row) => [row, {
   row, value: typeof numberOf(row) === "number" ? numberOf(row) : null,
   outcome: LOOKS[severity(row)], isMarked: severity(row) === 3, label: row[ROW.name],
 }]));
-const plot = page.numberTitle ? new LogPlot(byId("plot"), byId("tip"), {
+const plot = page.numberTitle ? new LogPlot(byId("plot"), {
   titles: { x: `${page.noun}, in order`, y: page.numberTitle.toLowerCase() },
   limits: [], choose: (point) => table.goTo(point.row),
 }) : null;
