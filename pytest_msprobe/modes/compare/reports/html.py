@@ -15,7 +15,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMo
 from pytest_msprobe.reports.pages import NextStep, page_number, write_page
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.registry import PageGraphs
+    from pytest_msprobe.modes.compare.registry import FedLayers, PageGraphs
 
 
 _METRICS: dict[DataMode, tuple[str, ...]] = {
@@ -41,12 +41,14 @@ def write_html(
     notes: Iterable[str] = (),
     limits: Mapping[str, float] = MappingProxyType({}),
     graphs: PageGraphs | None = None,
+    layers: FedLayers | None = None,
     metrics: tuple[str, ...] = (),
     tokens: Mapping[str, Any] | None = None,
     places: Sequence[tuple[int | None, int | None, str]] = (),
     commands: Sequence[NextStep] = (),
 ) -> None:
-    """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
+    """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them,
+    ``layers`` gives those of fed calls.
 
     ``places`` are step, rank and target's dump of each, ``commands`` are on its records. ``notes`` are sentences on the
     runs as a whole, asked for when all calls have been read. ``limits`` are those of the scaled error, by dtype; the
@@ -55,7 +57,7 @@ def write_html(
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
-    data = _data(calls, pairs, limits, graphs, metrics) | {
+    data = _data(calls, pairs, limits, graphs, layers, metrics) | {
         "title": title,
         "about": about,
         "notes": [*notes],
@@ -71,11 +73,13 @@ def _data(
     pairs: list[str],
     limits: Mapping[str, float],
     graphs: PageGraphs | None,
+    layers: FedLayers | None,
     own_metrics: tuple[str, ...],
 ) -> dict[str, Any]:
     stacks: dict[tuple[str, ...], int] = {}
     lines: list[Any] = []
     rows: list[Any] = []
+    fed: list[tuple[int, ComparedCall]] = []
     dtypes: set[str | None] = set()
     metrics: tuple[str, ...] = _METRICS["statistics"]
     for place, call in enumerate(calls):
@@ -91,6 +95,8 @@ def _data(
         rows += [_row(place, call, row, metrics) for row in call.rows]
         if graphs is not None:
             graphs.add(place, call)
+        if call.fed:
+            fed.append((place, call))
     return {
         "pairs": pairs,
         "limits": [[dtype, limit] for dtype, limit in limits.items() if dtype in dtypes],
@@ -100,6 +106,7 @@ def _data(
         "rows": rows,
         "stacks": ["\n".join(outside_frameworks(stack)) for stack in stacks],
         "graphs": [] if graphs is None else graphs.data(pairs),
+        "fed": [[*map(page_number, row)] for row in layers(fed)] if layers is not None and fed else [],
     }
 
 

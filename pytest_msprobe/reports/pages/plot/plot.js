@@ -1,7 +1,7 @@
 /* Numbers of many calls along one axis, on a logarithmic scale, by uPlot. Zero has a band of its own; infinity and what
    could not be measured share one. */
 
-const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, TEXT_STEP = 10, LEAST_DECADES = 2, BAND = 0.15;
+const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, TEXT_STEP = 10, LEAST_DECADES = 2, BAND = 28, AROUND = 52;
 const LOOK_ORDER = ["skip", "pass", "warn", "fail"];
 const WHOLE_STEPS = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 const isFinitePositive = (value) => value > 0 && value < Infinity;
@@ -32,7 +32,7 @@ class LogPlot {
   /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, and stand out where `isMarked`. Those
      that have a `place` are some of `count`. */
   draw(points, chosen, count = points.length) {
-    Object.assign(this, { points, count });
+    Object.assign(this, { points, chosen, count });
     if (!this.box.clientWidth) return;
     this.plot?.destroy();
     this.#measure();
@@ -40,11 +40,10 @@ class LogPlot {
       width: this.box.clientWidth, height: this.box.clientHeight, legend: { show: false }, cursor: { show: false },
       scales: { x: { time: false, range: [-0.5, Math.max(1, count) - 0.5] }, y: { range: [this.foot, this.top] } },
       axes: [this.#places(), this.#powers()], series: [{}, { show: false }], padding: [16, 10, 0, 0],
-      hooks: { draw: [(plot) => this.#marks(plot)] },
+      hooks: { draw: [(plot) => { this.#marks(plot); this.choose(this.chosen); }] },
     }, [[0], [0]], this.box);
     this.box.append(this.ring, this.tip);
     this.#tipOf(null);
-    this.choose(chosen);
   }
 
   /* Ring a point; the others stay as they were drawn. */
@@ -61,9 +60,11 @@ class LogPlot {
     const powers = [...values, ...this.limits.map(({ value }) => value)].filter(isFinitePositive).map(Math.log10);
     this.lowest = Math.floor(powers.reduce((a, b) => Math.min(a, b), 0));
     this.highest = Math.max(this.lowest + LEAST_DECADES, Math.ceil(powers.reduce((a, b) => Math.max(a, b), this.lowest)));
-    const band = (this.highest - this.lowest) * BAND;
-    this.foot = this.lowest - (values.includes(0) ? band : 0);
-    this.top = this.highest + (values.includes(Infinity) ? band : 0);
+    const bands = [0, Infinity].map((value) => (values.includes(value) ? BAND : 0));
+    // How many pixels the powers have, and how many powers a pixel is.
+    this.room = Math.max(1, this.box.clientHeight - AROUND - bands[0] - bands[1]);
+    const each = (this.highest - this.lowest) / this.room;
+    [this.foot, this.top] = [this.lowest - bands[0] * each, this.highest + bands[1] * each];
   }
 
   /* Where a value is on the axis. */
@@ -79,7 +80,7 @@ class LogPlot {
   }
 
   #powers() {
-    const every = Math.ceil((this.highest - this.lowest) / Math.max(1, Math.floor((this.box.clientHeight - 80) / 20)));
+    const every = Math.ceil((this.highest - this.lowest) / Math.max(1, Math.floor(this.room / 20)));
     const powers = [];
     for (let power = this.lowest; power <= this.highest; power += every) powers.push([power, powerText(power)]);
     if (this.foot < this.lowest) powers.unshift([this.#level(0), "0"]);

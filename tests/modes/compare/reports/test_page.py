@@ -203,14 +203,14 @@ def test_the_plot_says_what_its_axes_limits_and_marks_are(look: Callable[..., An
     drawn = (
         "const drawn = []; const keep = CanvasRenderingContext2D.prototype.fillText;"
         "CanvasRenderingContext2D.prototype.fillText = function (text) { drawn.push(text); };"
-        "plot(); CanvasRenderingContext2D.prototype.fillText = keep; return drawn"
+        "plot(); setTimeout(() => { CanvasRenderingContext2D.prototype.fillText = keep; arguments[0](drawn); })"
     )
-    written = browser.execute_script(drawn)
+    written = browser.execute_async_script(drawn)
     assert {"call, in execution order", "scaled error", "fails above 0.00024 in float32", "0"} <= set(written)
     # Zero stands below the least power that is drawn.
     heights = browser.execute_script("return errors.drawn.map((found) => found.y)")
     assert heights[0] > heights[1]
-    assert browser.execute_script("return errors.bottom < errors.drawn[0].y")
+    assert browser.execute_script("return errors.plot.valToPos(errors.lowest, 'y') < errors.drawn[0].y")
 
 
 def test_the_page_says_what_holds_of_the_runs_as_a_whole(look: Callable[..., Any]) -> None:
@@ -301,7 +301,7 @@ def test_the_details_show_a_histogram(look: Callable[..., Any]) -> None:
 def test_the_plot_is_drawn(look: Callable[..., Any]) -> None:
     browser = look([call(place, error=10.0**-place) for place in range(6)])
     colours = browser.execute_script(
-        "const c = document.getElementById('plot');"
+        "const c = errors.plot.ctx.canvas;"
         "return new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
     )
     assert colours > 5
@@ -342,7 +342,7 @@ def test_the_map_shows_where_modules_differ_by_step_and_rank(look: Callable[...,
     assert texts(browser, "#map tbody th") == [f"model.layers.{layer}.mlp" for layer in range(3)]
     assert texts(browser, "#map td button.fail") == ["\u25c6"]
     title = browser.execute_script("return document.querySelector('#map td button.fail').title")
-    assert title == "model.layers.1.mlp, step 1, rank 1: 1 of 1 calls wrong, greatest scaled error 0.25"
+    assert title == "model.layers.1.mlp, step 1, rank 1: 1 of 1 call wrong, greatest scaled error 0.25"
     click(browser, "document.querySelector('#map td button.fail')")
     assert texts(browser, "#count") == ["2 of 24 values in model.layers.1.mlp"]
     assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
