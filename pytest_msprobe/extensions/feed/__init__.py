@@ -4,8 +4,8 @@ It adds lines to the summary of ``--msprobe-compare``, one for each layer with -
 option and writes no file.
 What feeds modules is the extension of the same name of msprobe_hooks.
 
-It enters by ``pytest_terminal_summary`` and ``pytest_msprobe_register_comparisons``. Take it out by deleting this folder and
-tests/extensions/feed/test_fed_layers.py.
+It enters by ``pytest_terminal_summary`` and ``pytest_msprobe_register_comparisons``. Take it out by deleting this
+folder and tests/extensions/feed/test_fed_layers.py.
 
 Importing its modules loads pytest.
 """

@@ -85,8 +85,8 @@ class PageGraphs(Protocol):
         """Return what the page's scripts draw; ``pairs`` names the compared dumps."""
 
 
-#: What gives the layers of fed calls, which come with their places, as rows: name, error of what a layer was passed, error
-#: on golden inputs, what is wrong first and the place of its call, None where nothing is.
+#: What gives the layers of fed calls, which come with their places, as rows: name, error of what a layer was passed,
+#: error on golden inputs, what is wrong first and the place of its call, None where nothing is.
 FedLayers: TypeAlias = "Callable[[Iterable[tuple[int, ComparedCall]]], Sequence[Sequence[Any]]]"
 Drawing: TypeAlias = "Callable[[Sequence[DumpPair]], PageGraphs]"
 OpenNames: TypeAlias = "Callable[[CompareOptions], SharedNames]"

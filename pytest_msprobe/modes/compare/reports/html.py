@@ -47,13 +47,13 @@ def write_html(
     places: Sequence[tuple[int | None, int | None, str]] = (),
     commands: Sequence[NextStep] = (),
 ) -> None:
-    """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them,
-    ``layers`` gives those of fed calls.
+    """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
 
-    ``places`` are step, rank and target's dump of each, ``commands`` are on its records. ``notes`` are sentences on the
-    runs as a whole, asked for when all calls have been read. ``limits`` are those of the scaled error, by dtype; the
-    page draws those of dtypes that it holds. ``metrics`` are the user's. ``tokens``, of training against inference, has
-    the ``labels`` of tokens, their log probabilities of both runs, and sentences as ``lines``.
+    ``layers`` gives those of fed calls. ``places`` are step, rank and target's dump of each, ``commands`` are on its
+    records. ``notes`` are sentences on the runs as a whole, asked for when all calls have been read. ``limits`` are
+    those of the scaled error, by dtype; the page draws those of dtypes that it holds. ``metrics`` are the user's.
+    ``tokens``, of training against inference, has the ``labels`` of tokens, their log probabilities of both runs, and
+    sentences as ``lines``.
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """

@@ -42,6 +42,11 @@ function fillShape(pen, points, colour) {
   pen.fill();
 }
 
+/* A triangle whose tip is at a place. */
+function pointDown(pen, x, y, size, colour) {
+  fillShape(pen, [[x - size, y - size], [x + size, y - size], [x, y]], colour);
+}
+
 /* A canvas as large as it is shown, with a pen that counts in pixels of the page. */
 function sharpPen(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
@@ -62,5 +67,21 @@ function showTip(box, event, text) {
   Object.assign(tip.style, {
     left: isLeft ? `${x + 12}px` : "auto", right: isLeft ? "auto" : `${width - x + 12}px`,
     top: `${Math.min(event.clientY - top + 12, height - 48)}px`,
+  });
+}
+
+/* What a pointer does on a canvas of cells: `tipOf` the cell under it is shown in a box, a click chooses the cell, and what
+   `isDrag` from one cell to another zooms. */
+function onCells(canvas, box, { cellAt, tipOf, choose, isDrag, zoom }) {
+  let pressed = null;
+  const show = (event, cell) => showTip(box, event, cell ? tipOf(cell) : "");
+  canvas.addEventListener("mousemove", (event) => show(event, cellAt(event)));
+  canvas.addEventListener("mouseleave", (event) => show(event, null));
+  canvas.addEventListener("mousedown", (event) => { pressed = cellAt(event); });
+  canvas.addEventListener("mouseup", (event) => {
+    const cell = cellAt(event), from = pressed;
+    pressed = null;
+    if (cell && from && isDrag(from, cell)) zoom(from, cell);
+    else if (cell) choose(cell);
   });
 }
