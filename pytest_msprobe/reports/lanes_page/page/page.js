@@ -83,7 +83,6 @@ for (const [id, by] of [["wider", 0.5], ["narrower", 2], ["whole", Infinity]]) {
   byId(id).addEventListener("click", () => zoomGrid(by));
 }
 for (const change of ["resize", "themechange"]) window.addEventListener(change, drawGrid);
-onGrid();
 legend();
 table.refresh();
 const first = page.begins[0] ?? ranked.find((call) => severity(call) >= SEVERITY.warn);
