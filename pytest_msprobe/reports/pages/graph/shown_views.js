@@ -6,20 +6,11 @@ class ShownViews {
   constructor(view) {
     this.view = view;
     this.wanted = remembered("graph.shows", "both");
-    this.buttons = new Map(GRAPH_VIEWS.map(([name, title]) => [name, this.#button(name, title)]));
-    view.bar.shown.setAttribute("role", "group");
-    view.bar.shown.setAttribute("aria-label", "Shown");
+    this.buttons = new Map(GRAPH_VIEWS.map(([name, title]) => [name, button(name, () => this.#want(name))]));
+    for (const [name, title] of GRAPH_VIEWS) filled(this.buttons.get(name), [], { title, "data-view": name });
     view.bar.shown.append(...this.buttons.values());
     window.addEventListener("resize", () => this.#apply());
     this.#apply();
-  }
-
-  #button(name, title) {
-    const button = element("button", name);
-    button.dataset.view = name;
-    button.title = title;
-    button.addEventListener("click", () => this.#want(name));
-    return button;
   }
 
   /* What is shown now. */
@@ -40,6 +31,6 @@ class ShownViews {
 
   #apply() {
     this.view.box.dataset.shows = this.name;
-    for (const [name, button] of this.buttons) button.setAttribute("aria-pressed", String(name === this.name));
+    for (const [name, one] of this.buttons) one.setAttribute("aria-pressed", String(name === this.name));
   }
 }

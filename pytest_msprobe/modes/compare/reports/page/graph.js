@@ -39,7 +39,7 @@ function lookAt(call) {
 
 function describeInGraph(place, side, node) {
   const number = page.graphs[place][side].calls[node], call = page.calls[number], rows = rowsOfCalls.get(number) ?? [];
-  if (!call) return { failure: "", facts: [], stack: "", actions: [] };
+  if (!call) return {};
   const messages = rows.filter((row) => row[ROW.messages]).map((row) => `${placeOf(row, call)}: ${row[ROW.messages]}`);
   return {
     failure: [call[CALL.reason], ...messages].filter(Boolean).join("\n"),
