@@ -81,6 +81,7 @@ def _data(
     rows: list[Any] = []
     fed: list[tuple[int, ComparedCall]] = []
     dtypes: set[str | None] = set()
+    allowed: list[float | bool | str | None] = []  # -1 where a call has no limit of its own
     metrics: tuple[str, ...] = _METRICS["statistics"]
     for place, call in enumerate(calls):
         metrics = _METRICS[call.mode] + (own_metrics if call.mode == "tensor" else ())
@@ -92,6 +93,7 @@ def _data(
             ]
         )  # fmt: skip
         dtypes |= {_judged_as(row) for row in call.rows}
+        allowed.append(page_number(max((row.metrics.get("limit", -1.0) for row in call.rows), default=-1.0)))
         rows += [_row(place, call, row, metrics) for row in call.rows]
         if graphs is not None:
             graphs.add(place, call)
@@ -99,6 +101,7 @@ def _data(
             fed.append((place, call))
     return {
         "pairs": pairs,
+        "allowed": allowed if {*allowed} - {-1.0} else [],
         "limits": [[dtype, limit] for dtype, limit in limits.items() if dtype in dtypes],
         "metrics": metrics,
         "bins": BINS,

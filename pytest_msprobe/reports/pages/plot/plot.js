@@ -29,8 +29,8 @@ class LogPlot {
     });
   }
 
-  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, and stand out where `isMarked`. Those
-     that have a `place` are some of `count`. */
+  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a `limit` of their own, and
+     stand out where `isMarked`. Those that have a `place` are some of `count`. */
   draw(points, chosen, count = points.length) {
     Object.assign(this, { points, chosen, count });
     if (!this.box.clientWidth) return;
@@ -57,7 +57,8 @@ class LogPlot {
   /* The lowest and highest power of ten, and how far the axis goes with the bands. */
   #measure() {
     const values = this.points.map(({ value }) => value);
-    const powers = [...values, ...this.limits.map(({ value }) => value)].filter(isFinitePositive).map(Math.log10);
+    const limits = [...this.limits.map(({ value }) => value), ...this.points.map(({ limit }) => limit)];
+    const powers = [...values, ...limits].filter(isFinitePositive).map(Math.log10);
     this.lowest = Math.floor(powers.reduce((a, b) => Math.min(a, b), 0));
     this.highest = Math.max(this.lowest + LEAST_DECADES, Math.ceil(powers.reduce((a, b) => Math.max(a, b), this.lowest)));
     const bands = [0, Infinity].map((value) => (values.includes(value) ? BAND : 0));
@@ -101,6 +102,10 @@ class LogPlot {
     for (const { value, outcome } of this.limits) {
       strokeThrough(pen, ends.map((end) => [end, y(value)]), themeColour(outcome), [5, 4]);
     }
+    for (const { point, x: at } of placed.filter(({ point: { limit } }) => isFinitePositive(limit))) {
+      const half = (ends[1] - ends[0]) / this.count / 2;
+      strokeThrough(pen, [[at - half, y(point.limit)], [at + half, y(point.limit)]], themeColour("fail"));
+    }
     // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
     const spotOf = (one) => (LOOK_ORDER.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);
     const spots = [...new Map(this.drawn.map((one) => [spotOf(one), one])).values()];
@@ -125,7 +130,8 @@ class LogPlot {
     this.tip.hidden = !found;
     if (!found) return;
     const { point, x, y } = found, width = this.box.clientWidth, isRight = x > width / 2;
-    this.tip.textContent = `${point.label}: ${numberText(point.value)}`;
+    const limit = isFinitePositive(point.limit) ? `, limit ${numberText(point.limit)}` : "";
+    this.tip.textContent = `${point.label}: ${numberText(point.value)}${limit}`;
     const left = isRight ? "auto" : `${x + 10}px`, right = isRight ? `${width - x + 10}px` : "auto";
     Object.assign(this.tip.style, { left, right, top: `${Math.max(0, y - 12)}px` });
   }

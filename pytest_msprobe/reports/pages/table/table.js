@@ -4,7 +4,7 @@
    screen; one that has `grow` takes the room that is left. `open` is called with a row that is chosen, `look` gives a
    class to a row. Under `name` the browser keeps the widths that the reader chose. */
 
-const ROW_HEIGHT = 24;
+const ROW_HEIGHT = 24, MOST_PRINTED = 100;
 
 function makeTable(box, columns, { open, label, name, look = () => "" }) {
   const state = { given: [], rows: [], sort: null, down: true, chosen: null };
@@ -57,7 +57,10 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
 
   function draw() {
     const first = Math.max(0, Math.floor(box.scrollTop / ROW_HEIGHT) - 10);
-    const last = Math.min(state.rows.length, first + Math.ceil(box.clientHeight / ROW_HEIGHT) + 20);
+    fill(first, Math.min(state.rows.length, first + Math.ceil(box.clientHeight / ROW_HEIGHT) + 20));
+  }
+
+  function fill(first, last) {
     const parts = [gap(first * ROW_HEIGHT)];
     for (let place = first; place < last; place++) parts.push(line(state.rows[place]));
     parts.push(gap((state.rows.length - last) * ROW_HEIGHT));
@@ -107,6 +110,9 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
   onKeys(box, () => Object.fromEntries(Object.entries(moves).map(([key, by]) => [key, () => move(by)])));
   box.addEventListener("scroll", () => requestAnimationFrame(draw));
   window.addEventListener("resize", () => { setWidths(); draw(); });
+  // Paper has no rows out of sight.
+  window.addEventListener("beforeprint", () => fill(0, Math.min(state.rows.length, MOST_PRINTED)));
+  window.addEventListener("afterprint", draw);
   setWidths();
   drawTitles();
   return { show, draw, choose, scrollTo, rows: () => state.rows, chosen: () => state.chosen };

@@ -211,15 +211,17 @@ function plot() {
     limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
     choose: (point) => lookAt(point.call),
   });
-  const points = page.calls.filter((call) => state.pair < 0 || call[CALL.pair] === state.pair).map(asPoint);
+  const points = page.calls.map(asPoint).filter(({ call }) => state.pair < 0 || call[CALL.pair] === state.pair);
   const chosen = table.chosen() && callOf(table.chosen());
   errors.draw(points, points.find((point) => point.call === chosen));
 }
 
-function asPoint(call) {
+/* A call in the plot; a value of training against inference has a limit of its own. */
+function asPoint(call, number) {
   const { [CALL.record]: record, [CALL.outcome]: outcome, [CALL.cause]: cause } = call;
   const label = cause ? `${record} (${cause})` : record;
-  return { value: asNumber(call[CALL.error]), outcome, isMarked: cause === "culprit", label, call };
+  const value = asNumber(call[CALL.error]), limit = asNumber(page.allowed[number]);
+  return { value, outcome, isMarked: cause === "culprit", label, call, limit };
 }
 
 /* Show a call in the table, at the worst of its values; filters that hide it are taken back. */
@@ -243,7 +245,8 @@ function modulePath(call) {
   const parts = name.split(".");
   const end = parts.findIndex((part, place) => place > 1 && /^(forward|backward|parameters_grad)$/.test(part));
   if (!name && page.tokens) return call[CALL.record].replaceAll(".", "/");
-  if (!/^(Module|Cell)$/.test(parts[0]) || end < 0) return name ? name.replaceAll(".", "/") : `outside of modules/${call[CALL.record].split(".")[0]}`;
+  if (!name) return `outside of modules/${call[CALL.record].split(".")[0]}`;
+  if (!/^(Module|Cell)$/.test(parts[0]) || end < 0) return name.replaceAll(".", "/");
   return parts.slice(1, end - 1).join("/") || parts[1];
 }
 
@@ -254,7 +257,8 @@ function answer(first) {
   const warnings = `${grouped(warned)} ${warned === 1 ? "is" : "are"} warned of`;
   const differing = wrong ? `${grouped(wrong)} of ${all} ${wrong === 1 ? "differs" : "differ"}` : "";
   if (!first) return page.rows.length === skip ? "nothing was compared" : `none of ${all} differs`;
-  return `${differing || `none of ${all} is wrong, ${warnings}`}, first ${page.pairs.length > 1 ? `at ${page.pairs[first[CALL.pair]]}` : `in ${first[CALL.record]}`}`;
+  const where = page.pairs.length > 1 ? `at ${page.pairs[first[CALL.pair]]}` : `in ${first[CALL.record]}`;
+  return `${differing || `none of ${all} is wrong, ${warnings}`}, first ${where}`;
 }
 
 /* The first culprits: of several pairs of dumps that of each rank, of one pair the first three. */
@@ -292,7 +296,7 @@ tree();
 byId("plot-box").append(plotLegend([
   ...(hasCulprits ? [["marked", "a difference begins here"]] : []),
   ...OUTCOMES.filter(firstOf).map((outcome) => [outcome, OUTCOME_WORDS[outcome]]),
-  ...(page.limits.length ? [["limit", "limit"]] : []),
+  ...(page.limits.length + page.allowed.length ? [["limit", "limit"]] : []),
 ]));
 table.refresh();
 views.show("table-view");
