@@ -13,6 +13,16 @@ function plotAxis(label, size, more) {
   return { ...look, grid: line, label, size, ...more };
 }
 
+// Paper has another resolution, for which uPlot would clear its plots and draw them too late.
+window.addEventListener("dppxchange", (event) => {
+  if (window.matchMedia("print").matches) event.stopImmediatePropagation();
+});
+
+/* Draw a new plot at once: by itself it waits, which printing does not. */
+function drawNow(plot) {
+  plot.batch(() => {});
+}
+
 class LogPlot {
   /* `titles` are those of both axes, `limits` lines across: their text and value, and whether what lies above fails or
      warns. `choose` is called with a point; `isLine` joins the points, `placeText` names places. */
@@ -42,6 +52,7 @@ class LogPlot {
       axes: [this.#places(), this.#powers()], series: [{}, { show: false }], padding: [16, 10, 0, 0],
       hooks: { draw: [(plot) => { this.#marks(plot); this.choose(this.chosen); }] },
     }, [[0], [0]], this.box);
+    drawNow(this.plot);
     this.box.append(this.ring, this.tip);
     this.#tipOf(null);
   }
@@ -104,7 +115,7 @@ class LogPlot {
     }
     for (const { point, x: at } of placed.filter(({ point: { limit } }) => isFinitePositive(limit))) {
       const half = (ends[1] - ends[0]) / this.count / 2;
-      strokeThrough(pen, [[at - half, y(point.limit)], [at + half, y(point.limit)]], themeColour("fail"));
+      strokeThrough(pen, [[at - half, y(point.limit)], [at + half, y(point.limit)]], themeColour("fail"), [5, 4]);
     }
     // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
     const spotOf = (one) => (LOOK_ORDER.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);

@@ -2,11 +2,11 @@
    has a title, a width and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
    `number`, `name` and `look` how it is set (a name that is too long is cut in front), `narrow` its width on a narrow
    screen; one that has `grow` takes the room that is left. `open` is called with a row that is chosen, `look` gives a
-   class to a row. Under `name` the browser keeps the widths that the reader chose. */
+   class to a row, `prints` says which are on paper. Under `name` the browser keeps the widths that the reader chose. */
 
 const ROW_HEIGHT = 24, MOST_PRINTED = 100;
 
-function makeTable(box, columns, { open, label, name, look = () => "" }) {
+function makeTable(box, columns, { open, label, name, look = () => "", prints = () => true }) {
   const state = { given: [], rows: [], sort: null, down: true, chosen: null };
   const [widths, titles, body] = ["colgroup", "tr", "tbody"].map((tag) => element(tag));
   const table = element("table", [widths, element("thead", titles), body]);
@@ -57,10 +57,7 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
 
   function draw() {
     const first = Math.max(0, Math.floor(box.scrollTop / ROW_HEIGHT) - 10);
-    fill(first, Math.min(state.rows.length, first + Math.ceil(box.clientHeight / ROW_HEIGHT) + 20));
-  }
-
-  function fill(first, last) {
+    const last = Math.min(state.rows.length, first + Math.ceil(box.clientHeight / ROW_HEIGHT) + 20);
     const parts = [gap(first * ROW_HEIGHT)];
     for (let place = first; place < last; place++) parts.push(line(state.rows[place]));
     parts.push(gap((state.rows.length - last) * ROW_HEIGHT));
@@ -80,7 +77,7 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
 
   function cell(column, row) {
     const value = column.of(row), title = column.number ? numberText(value) : value ?? "";
-    const looks = [column.number && "number", column.name && "name", column.look?.(row)].filter(Boolean).join(" ");
+    const looks = [...["number", "name", "grow"].filter((look) => column[look]), column.look?.(row)].filter(Boolean).join(" ");
     // What reads from the left is cut at the left in a cell that reads from the right.
     return element("td", column.name ? element("bdi", title, "", { dir: "ltr" }) : title, looks, { title });
   }
@@ -111,7 +108,12 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
   box.addEventListener("scroll", () => requestAnimationFrame(draw));
   window.addEventListener("resize", () => { setWidths(); draw(); });
   // Paper has no rows out of sight.
-  window.addEventListener("beforeprint", () => fill(0, Math.min(state.rows.length, MOST_PRINTED)));
+  window.addEventListener("beforeprint", () => {
+    const all = state.rows, printed = all.filter(prints), shown = printed.slice(0, MOST_PRINTED);
+    const left = `${shown.length} of ${plural(all.length, "row")}: what is right and what follows is left out`;
+    const note = element("tr", element("td", left, "soft", { colspan: columns.length }));
+    body.replaceChildren(...shown.map(line), ...(shown.length < all.length ? [note] : []));
+  });
   window.addEventListener("afterprint", draw);
   setWidths();
   drawTitles();

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row
-from tests.support.browser.chromium import click, texts, until
+from tests.support.browser.chromium import click, set_system_theme, texts, until
 
 pytestmark = pytest.mark.slow
 
@@ -347,6 +347,31 @@ def test_the_map_shows_where_modules_differ_by_step_and_rank(look: Callable[...,
     assert texts(browser, "#count") == ["2 of 24 values in model.layers.1.mlp"]
     assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
     assert browser.get_log("browser") == []
+
+
+def test_paper_has_what_is_wrong_and_the_plot_in_black_on_white(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail", cause="culprit", error=0.5), *(call(place) for place in range(2, 200))])
+    set_system_theme(browser, "dark")
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert names(browser) == ["Functional.linear.1.forward.output.0"]
+        assert texts(browser, "#scroller td.soft") == ["1 of 400 rows: what is right and what follows is left out"]
+        colours = "const { backgroundColor, color } = getComputedStyle(document.body); return [backgroundColor, color]"
+        assert browser.execute_script(colours) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+        assert browser.execute_script("return document.querySelector('#plot canvas').clientWidth") > 300
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+        browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert len(names(browser)) > 1
+
+
+def test_a_limit_of_its_own_is_drawn_at_its_value(look: Callable[..., Any]) -> None:
+    own = call(1, "fail", error=0.5)
+    row = replace(own.rows[-1], metrics={**own.rows[-1].metrics, "limit": 0.125})
+    browser = look([call(0), replace(own, rows=(own.rows[0], row))])
+    assert browser.execute_script("return errors.drawn.map(({ point }) => point.limit)") == [-1, 0.125]
+    assert "limit" in texts(browser, ".legend li")
 
 
 def test_one_dump_has_no_map(look: Callable[..., Any]) -> None:

@@ -44,7 +44,7 @@ const table = makeRecords(page.rows, [
     callOf(row)[CALL.golden], callOf(row)[CALL.module],
   ],
   isWanted: (row) => (state.pair < 0 || callOf(row)[CALL.pair] === state.pair) && isInNode(callOf(row)),
-  where: () => (state.node ? ` in ${state.node.replaceAll("/", ".")}` : ""), forget,
+  prints: (row) => !first || SEVERITY[row[ROW.outcome]] > SEVERITY.pass, where: () => (state.node ? ` in ${state.node.replaceAll("/", ".")}` : ""), forget,
 });
 
 function isInNode(call) {
