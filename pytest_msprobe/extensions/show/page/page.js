@@ -27,7 +27,8 @@ function elementsOf({ first, histogram, ...held }) {
   const counted = Object.entries(COUNTS).filter(([key]) => held[key]).map(([key, word]) => `${held[key]} ${word}`);
   const label = "Histogram of the elements", scale = (count) => count, titleOf = (_, count) => String(count);
   return [
-    ...paragraphs([counted.length && `of its elements ${counted.join(", ")}`, first.length && `first: ${first.join(" ")}`]),
+    ...paragraphs([counted.length && `of its elements ${counted.join(", ")}`]),
+    ...paragraphs([first.length && `first: ${first.join(" ")}`]),
     ...(histogram ? [
       barChart(histogram.counts.map(() => ""), [["target", histogram.counts]], { label, titleOf, scale }),
       element("p", `${numberText(histogram.least)} to ${numberText(histogram.greatest)}`, "soft"),
@@ -44,7 +45,8 @@ function mapView(map) {
 
 function listed(title, found) {
   const lines = found.map((one) => [`[${one.index.join(", ")}]`, one.first, one.second, shownNumber(one.error)]);
-  return found.length ? [element("div", [element("h3", title), plainTable(["index", "first", "second", "error"], lines)])] : [];
+  const table = plainTable(["index", "first", "second", "error"], lines);
+  return found.length ? [element("div", [element("h3", title), table])] : [];
 }
 
 function metricText({ metrics, finite_metrics: finite }, name) {
@@ -87,14 +89,16 @@ function summary(tensors) {
 showHeader(page.title, `${page.files.join(" against ")}${page.judged ? `, judged by ${page.judged}` : ""}`);
 const FIRST = ["fail", "warn", "skip", "pass"];
 const pairs = page.pairs.toSorted((a, b) => FIRST.indexOf(a.outcome) - FIRST.indexOf(b.outcome));
-const passed = pairs.filter(({ outcome }) => outcome === "pass"), others = [...pairs, ...page.tensors].filter((one) => !passed.includes(one));
+const passed = pairs.filter(({ outcome }) => outcome === "pass");
+const others = [...pairs, ...page.tensors].filter((one) => !passed.includes(one));
 byId("shown").append(
   ...(others.length + passed.length > 1 ? [summary(others)] : []),
   ...(others.length + passed.length > 1 && passed.length
     ? [element("details", [element("summary", `${passed.length} pass`), summary(passed)])] : []),
   ...nextSteps({}, [["Show this again", page.command]]), ...pairs.map(pairView),
   ...page.tensors.map((tensor) => {
-    return element("section", [element("h2", tensor.name || "the tensor"), ...tensorView(tensor)], "", { id: tensor.name });
+    const parts = [element("h2", tensor.name || "the tensor"), ...tensorView(tensor)];
+    return element("section", parts, "", { id: tensor.name });
   }),
 );
 onLink((fragment) => byId(fragment)?.scrollIntoView(), () => {});

@@ -26,7 +26,8 @@ function outcomeOf(worst) {
 const table = makeRecords(page.apis, [
   { title: "Change", width: 74, of: (api) => api[API.change], by: rankOf, look: (api) => api[API.change] },
   {
-    title: page.of === "APIs" ? "API" : "Item", width: 230, narrow: 180, grow: true, name: true, of: (api) => api[API.name],
+    title: page.of === "APIs" ? "API" : "Item", width: 230, narrow: 180, grow: true, name: true,
+    of: (api) => api[API.name],
   },
   { title: "Factor", width: 90, number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
   ...page.runs.map(([, began], place) => ({
@@ -45,7 +46,8 @@ const table = makeRecords(page.apis, [
 function choose(api) {
   const lines = api[API.worst].map((worst, place) => runLine(page.runs[place], worst));
   const again = api[API.command].length ? [["Run the worst record of the last run again", api[API.command]]] : [];
-  const label = `Margins of ${api[API.name]} by run`, chart = element("div", [], "plot-canvas", { role: "img", "aria-label": label });
+  const label = `Margins of ${api[API.name]} by run`;
+  const chart = element("div", [], "plot-canvas", { role: "img", "aria-label": label });
   const parts = [element("h2", api[API.name]), linkButton(api[API.name]), chart, element("ol", lines)];
   showSheet([...parts, ...nextSteps({}, again)], api[API.name]);
   state.plot = new LogPlot(chart, {
@@ -66,7 +68,8 @@ function runLine([name, began, device], worst) {
   return element("li", `${began}: ${text}`, outcomeOf(worst), { title });
 }
 
-const ABOUT = "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.";
+const ABOUT =
+  "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.";
 showHeader(page.title, ABOUT, page.notes);
 table.refresh();
 window.addEventListener("resize", () => state.plot.draw(state.plot.points));

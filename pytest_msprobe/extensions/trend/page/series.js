@@ -18,7 +18,8 @@ function axisText(value) {
 }
 
 function spreadPlot(name, spreads) {
-  const given = spreads.flatMap((spread, place) => (spread ? [{ spread, place }] : [])), every = Math.ceil(spreads.length / 10);
+  const given = spreads.flatMap((spread, place) => (spread ? [{ spread, place }] : []));
+  const every = Math.ceil(spreads.length / 10);
   const { at, ends } = heightOf(given.map(({ spread }) => spread));
   const x = (place) => PLOT.left + ((PLOT.right - PLOT.left) * (place + 0.5)) / spreads.length;
   const across = { x1: PLOT.left, x2: PLOT.right }, aside = { x: PLOT.left - 4, "text-anchor": "end" };

@@ -15,7 +15,10 @@ const allRows = Array.from({ length: rowCount }, (_, row) => row);
 
 /* What records can be grouped by: a key of each row that is quick to compare, and what is shown of a group by one row. */
 const GROUPINGS = [
-  ["API", (row) => columnsOf.api[row] * 4 + columnsOf.direction[row], (row) => `${word("api", row)} ${word("direction", row)}`.trim()],
+  [
+    "API", (row) => columnsOf.api[row] * 4 + columnsOf.direction[row],
+    (row) => `${word("api", row)} ${word("direction", row)}`.trim(),
+  ],
   byWord("metric that decides", "metric", NEVER),
   byWord("dtype", "dtype", NEVER),
   byWord("direction", "direction", "none"),

@@ -4,7 +4,8 @@ const MOST_OTHERS = 50;
 
 function sheetOf(row) {
   const details = page.details[row], outcome = word("outcome", row), standard = word("standard", row);
-  const others = inOtherRuns(row), lacks = "What it says in full is in the journal: the page keeps that of the worst records alone.";
+  const others = inOtherRuns(row);
+  const lacks = "What it says in full is in the journal: the page keeps that of the worst records alone.";
   return element("div", [
     element("h2", columnsOf.name[row]), linkButton(fragmentOf(row)),
     factsList([
@@ -35,9 +36,11 @@ function outputParts({ path, dtype, shape, numbers, map }) {
   const lines = numbers.map(([name, ...cells]) => [name, ...cells.map(asNumber).map(numberText)]);
   if (lines.length) made.push(plainTable(["metric", "measured", "allowed"], lines));
   if (!map) return made;
-  const unit = map.unit === "ULP" ? "units of the last place" : "units", hasBaseline = map.worst.some((one) => one.baseline);
+  const unit = map.unit === "ULP" ? "units of the last place" : "units";
+  const hasBaseline = map.worst.some((one) => one.baseline);
   const whose = `of the target${map.baseline_histogram.length ? " and, in grey, of the baseline" : ""}`;
-  made.push(element("p", "Where the error is: error / allowed of the worst element of each block", "soft"), ...errorMap(map));
+  const meaning = "Where the error is: error / allowed of the worst element of each block";
+  made.push(element("p", meaning, "soft"), ...errorMap(map));
   made.push(element("p", `Elements by error, each bar up to so many ${unit}, ${whose}`, "soft"), errorHistogram(map));
   if (!map.worst.length) return made;
   const sides = ["target", "golden", ...(hasBaseline ? ["baseline"] : [])];

@@ -11,7 +11,8 @@ const CHANGE_LOOKS = { broken: "fail", worse: "warn", mended: "pass" };
 if (hasPast) GROUPINGS.push(["change since the last run", (row) => past.changes[row], (row) => CHANGES[changeOf(row)]]);
 
 function historyColumns() {
-  const rankOf = (row) => CHANGE_ORDER.length - CHANGE_ORDER.indexOf(changeOf(row)), look = (row) => CHANGE_LOOKS[changeOf(row)];
+  const rankOf = (row) => CHANGE_ORDER.length - CHANGE_ORDER.indexOf(changeOf(row));
+  const look = (row) => CHANGE_LOOKS[changeOf(row)];
   return hasPast ? [{ title: "Before", width: 86, of: beforeWords, by: rankOf, look }] : [];
 }
 
@@ -45,10 +46,12 @@ function resultsStrip(results) {
 }
 
 function resultsTable(results, row) {
-  const devices = new Set(results.map(({ run }) => run.devices.join("; "))), several = devices.size > 1, [only] = devices;
+  const devices = new Set(results.map(({ run }) => run.devices.join("; "))), several = devices.size > 1;
+  const [only] = devices;
   const titles = ["run", "result", "error / allowed", ...(several ? ["device and versions"] : [])];
   const lines = results.map(({ run, outcome, margin }) => [
-    run.page ? pageLink(run, row) : element("span", run.began, "", { title: run.name }), element("span", outcome, outcome),
+    run.page ? pageLink(run, row) : element("span", run.began, "", { title: run.name }),
+    element("span", outcome, outcome),
     margin, ...(several ? [run.devices.join("; ")] : []),
   ]);
   const same = !several && only ? [element("p", `All on ${only}`, "soft")] : [];
@@ -80,7 +83,8 @@ function historyOverview() {
 
 /* A line that shows its records in the table. */
 function changeLine(text, change, look) {
-  const by = GROUPINGS.findIndex(([name]) => name === "change since the last run"), code = past.words.change.indexOf(change);
+  const by = GROUPINGS.findIndex(([name]) => name === "change since the last run");
+  const code = past.words.change.indexOf(change);
   return code < 0 ? element("span", text) : button(text, () => showGroup(by, code), look);
 }
 

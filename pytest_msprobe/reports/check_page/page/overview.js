@@ -2,10 +2,12 @@
 
 const SHOWN = 8;
 const wrongByApi = Map.groupBy(wrongRows, (row) => columnsOf.api[row]);
-const KEYS_HELP = "Keys: / searches, arrows or j and k go through the table, f goes to the next failure, o shows this overview.";
+const KEYS_HELP =
+  "Keys: / searches, arrows or j and k go through the table, f goes to the next failure, o shows this overview.";
 
 function overview() {
-  const worst = [...wrongByApi.values()].map(([row]) => row), named = (row) => `${columnsOf.name[row]} ${placeText(row)}`;
+  const worst = [...wrongByApi.values()].map(([row]) => row);
+  const named = (row) => `${columnsOf.name[row]} ${placeText(row)}`;
   const outcomes = countBy(allRows, (row) => word("outcome", row)).map(([outcome, count]) => `${count} ${outcome}`);
   const dropped = `${page.dropped} failures have no details here, to keep the page small: the journal has them.`;
   return element("div", [
@@ -45,11 +47,13 @@ function section(title, rows, text) {
 function counted(title, chosen) {
   const rows = allRows.filter(chosen), counts = countBy(rows, (row) => word("reason", row) || "no reason given");
   const lines = counts.map(([reason, count]) => [count, reason]);
-  return rows.length ? [element("h3", `${title}: ${rows.length}`), plainTable(["records", "reason"], lines, "words")] : [];
+  const table = plainTable(["records", "reason"], lines, "words");
+  return rows.length ? [element("h3", `${title}: ${rows.length}`), table] : [];
 }
 
 function runsTable() {
-  const { runs } = page, names = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))], several = runs.length > 1;
+  const { runs } = page, names = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))];
+  const several = runs.length > 1;
   const lines = [
     ["began", (run) => run.began], ["device and versions", (run) => run.devices.join("; ")],
     ["math modes", (run) => run.modes.join("; ")],

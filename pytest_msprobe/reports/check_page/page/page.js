@@ -80,7 +80,8 @@ function showGroups() {
     if (severity(row) > 0) group.bins[binOf(margins[row])]++;
   }
   const sorted = order ? [...found.values()].sort(order) : [...found.values()];
-  groupButtons(sorted.slice(0, MOST_GROUPS).map((group) => asGroup(group, text(group.first))), state.group, (chosen) => {
+  const shown = sorted.slice(0, MOST_GROUPS).map((group) => asGroup(group, text(group.first)));
+  groupButtons(shown, state.group, (chosen) => {
     state.group = chosen;
     showGroups();
     table.refresh();
@@ -144,7 +145,8 @@ window.addEventListener("afterprint", () => byId("print").replaceChildren());
 
 const [run] = page.runs, isOneRun = page.runs.length === 1;
 const where = isOneRun ? run.name : `${page.runs.length} runs`;
-const about = isOneRun ? [run.began, ...run.devices].filter(Boolean).join(", ") : "Each record of each run, the worst first";
+const facts = [run.began, ...run.devices].filter(Boolean).join(", ");
+const about = isOneRun ? facts : "Each record of each run, the worst first";
 showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about, runNotes());
 choices(byId("by"), GROUPINGS.map(([name], place) => [name, place]), (by) => showGroup(Number(by), null));
 byId("show-overview").addEventListener("click", showOverview);

@@ -107,7 +107,8 @@ function drawMarks(pen, fail) {
 
 /* What is under the pointer: the column, and of several calls on one pixel the worst; null outside of the lanes. */
 function cellAt(event) {
-  const { left, top } = byId("grid").getBoundingClientRect(), lane = Math.floor((event.clientY - top - GRID_TOP) / grid.lane);
+  const { left, top } = byId("grid").getBoundingClientRect();
+  const lane = Math.floor((event.clientY - top - GRID_TOP) / grid.lane);
   const each = (grid.to - grid.from) / grid.width, at = grid.from + (event.clientX - left - grid.left) * each;
   if (lane < 0 || lane >= page.lanes.length || at < grid.from) return null;
   const last = Math.min(grid.to, Math.max(at + each, Math.floor(at) + 1)), under = [];

@@ -47,7 +47,8 @@ function sheetOf(call) {
     ...(isMissing ? [element("p", "This rank has no such call.")] : []),
     factsList(facts), ...(outcome && !isMissing ? nextSteps({ dump: page.dumps[lane], record }) : []),
     ...titledTexts(page.details[call] ?? []),
-    ...otherCalls("Gave it to", given.map(([, to]) => to)), ...otherCalls("Was given it by", taken.map(([from]) => from)),
+    ...otherCalls("Gave it to", given.map(([, to]) => to)),
+    ...otherCalls("Was given it by", taken.map(([from]) => from)),
     ...otherCalls("Together with", (joinsOf.get(call) ?? []).filter((other) => other !== call)),
   ];
 }

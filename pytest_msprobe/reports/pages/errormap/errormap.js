@@ -19,17 +19,20 @@ function levelText(level) {
 
 /* The map with its legend; the caption says what is under the pointer. */
 function errorMap(map) {
-  const { lines } = map, across = lines[0].length, sentence = mapSentence(map), caption = element("div", sentence, "caption");
+  const { lines } = map, across = lines[0].length, sentence = mapSentence(map);
+  const caption = element("div", sentence, "caption");
   const [wide, high] = [400 / across, 320 / lines.length].map((size) => Math.max(3, Math.min(24, Math.floor(size))));
   const size = { width: across * wide, height: lines.length * high };
-  const canvas = element("canvas", [], "", { ...size, role: "img", "aria-label": sentence }), pen = canvas.getContext("2d");
+  const canvas = element("canvas", [], "", { ...size, role: "img", "aria-label": sentence });
+  const pen = canvas.getContext("2d");
   lines.forEach((line, y) => [...line].forEach((level, x) => {
     pen.fillStyle = levelColour(level);
     pen.fillRect(x * wide, y * high, wide, high);
   }));
   canvas.addEventListener("mousemove", (event) => {
     const box = canvas.getBoundingClientRect(), at = (share, count) => Math.min(count - 1, Math.floor(share * count));
-    const x = at((event.clientX - box.left) / box.width, across), y = at((event.clientY - box.top) / box.height, lines.length);
+    const x = at((event.clientX - box.left) / box.width, across);
+    const y = at((event.clientY - box.top) / box.height, lines.length);
     if (x < 0 || y < 0) return;
     const row = spanText("row", y, map.block[0], map.rows), column = spanText("column", x, map.block[1], map.columns);
     caption.textContent = `${row}, ${column}: ${levelText(lines[y][x])}`;
@@ -75,6 +78,8 @@ function errorHistogram({ unit, histogram, baseline_histogram: baseline }) {
   const series = [["target", histogram], ...(baseline.length ? [["baseline", baseline]] : [])];
   return barChart([...ends, "more", "NaN/inf"], series, {
     label: `Elements by error in ${unit}`,
-    titleOf: (name, count, look) => `${look}, ${/^(2\^|[1-9])/.test(name) ? "up to " : ""}${name} ${unit}: ${count} elements`,
+    titleOf: (name, count, look) => {
+      return `${look}, ${/^(2\^|[1-9])/.test(name) ? "up to " : ""}${name} ${unit}: ${count} elements`;
+    },
   });
 }

@@ -73,7 +73,8 @@ class GraphBar {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const isHit = (name) => words.every((word) => name.toLowerCase().includes(word));
     // The root is not shown.
-    this.hits = words.length ? this.view.at.tree.run.names.flatMap((name, node) => (node && isHit(name) ? [node] : [])) : [];
+    const { names } = this.view.at.tree.run;
+    this.hits = words.length ? names.flatMap((name, node) => (node && isHit(name) ? [node] : [])) : [];
     this.found.textContent = words.length ? `${this.hits.length} found` : "";
   }
 

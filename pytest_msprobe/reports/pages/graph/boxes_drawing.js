@@ -72,7 +72,8 @@ class BoxesDrawing {
   }
 
   #group(item, className) {
-    const { x, y, width, height, node } = item, title = item.others ? `${item.texts.join(", ")}: show them` : this.tree.run.names[node];
+    const { x, y, width, height, node } = item;
+    const title = item.others ? `${item.texts.join(", ")}: show them` : this.tree.run.names[node];
     const rect = svg("rect", { x: x - width / 2, y: y - height / 2, width, height, rx: 6 });
     const group = svg("g", { class: className, "data-node": node }, [svg("title", {}, title), rect]);
     this.elements.set(item.node, group);
@@ -82,7 +83,8 @@ class BoxesDrawing {
   /* What opens or closes a box by one click, large enough for a finger. */
   #fold(x, y, isOpen) {
     const room = svg("rect", { x: x - 12, y: y - 12, width: 24, height: 24, class: "room" });
-    return svg("g", { class: "fold-box" }, [room, svg("text", { x, y: y + 4, "text-anchor": "middle" }, isOpen ? "▾" : "▸")]);
+    const arrow = svg("text", { x, y: y + 4, "text-anchor": "middle" }, isOpen ? "▾" : "▸");
+    return svg("g", { class: "fold-box" }, [room, arrow]);
   }
 
   #moduleBox(item) {

@@ -33,7 +33,9 @@ class GraphDetails {
   #ways(actions) {
     const { view } = this, direction = IS_BACKWARD.test(view.name()) ? "forward" : "backward";
     const other = view.side === "target" ? "golden call (g)" : "target's call (g)";
-    const partnerOf = ([, place, node]) => [`partner: ${view.graphs[place].place}`, () => view.show(place, "target", node)];
+    const partnerOf = ([, place, node]) => {
+      return [`partner: ${view.graphs[place].place}`, () => view.show(place, "target", node)];
+    };
     const ways = [
       ...(view.partner() > 0 ? [[other, () => view.goToPartner()]] : []),
       ...(view.twin() > 0 ? [[`${direction} call (b)`, () => view.goTo(view.twin())]] : []),

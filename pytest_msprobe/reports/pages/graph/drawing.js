@@ -49,14 +49,18 @@ class GraphDrawing {
 
   #row(tree, row, chosen, briefOf) {
     const node = tree.rows[row], depth = tree.depth[node], isBlock = tree.isBlock(node), isOpen = isBlock && tree.open[node];
-    const outcome = tree.outcome(node), isChosen = node === chosen, [name, about] = tree.label(node), brief = briefOf(node);
+    const outcome = tree.outcome(node), isChosen = node === chosen, [name, about] = tree.label(node);
+    const brief = briefOf(node);
     const cause = { c: "culprit", i: "inherited" }[tree.run.causes[node]];
     const hasWarnings = isBlock && !isOpen && tree.worst[node] === "w" && outcome !== "warn";
-    const [look, short, words] = tree.wrong[node] ? ["inside", tree.wrong[node], "wrong inside"] : ["inside-warn", "!", "warnings inside"];
+    const wrong = tree.wrong[node], warnings = ["inside-warn", "!", "warnings inside"];
+    const [look, short, words] = wrong ? ["inside", wrong, "wrong inside"] : warnings;
     const inside = element("span", [short, element("span", ` ${words}`, "words")], `badge ${look}`);
     const parts = [
-      element("span", isBlock ? (isOpen ? "▾" : "▸") : "", "fold"), element("span", name, "name"), element("span", about, "about"),
-      ...(brief && !isOpen ? [element("span", brief, "brief")] : []), ...(cause ? [element("span", cause, `badge ${cause}`)] : []),
+      element("span", isBlock ? (isOpen ? "▾" : "▸") : "", "fold"), element("span", name, "name"),
+      element("span", about, "about"),
+      ...(brief && !isOpen ? [element("span", brief, "brief")] : []),
+      ...(cause ? [element("span", cause, `badge ${cause}`)] : []),
       ...(tree.wrong[node] || hasWarnings ? [inside] : []),
     ];
     return element("div", parts, `call ${outcome} ${isOpen ? "open" : ""} ${isChosen ? "chosen" : ""}`, {

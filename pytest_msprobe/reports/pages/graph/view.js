@@ -29,7 +29,8 @@ class GraphView {
 
   #makeScroller() {
     const canvas = element("div", [], "canvas", { role: "presentation" });
-    const scroller = element("div", canvas, "scroller", { tabindex: 0, role: "tree", "aria-label": "Modules and calls" });
+    const facts = { tabindex: 0, role: "tree", "aria-label": "Modules and calls" };
+    const scroller = element("div", canvas, "scroller", facts);
     onKeys(scroller, () => this.#outlineKeys());
     scroller.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()));
     canvas.addEventListener("click", (event) => this.#click(event.target));

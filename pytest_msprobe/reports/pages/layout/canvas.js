@@ -70,8 +70,8 @@ function showTip(box, event, text) {
   });
 }
 
-/* What a pointer does on a canvas of cells: `tipOf` the cell under it is shown in a box, a click chooses the cell, and what
-   `isDrag` from one cell to another zooms. */
+/* What a pointer does on a canvas of cells: `tipOf` the cell under it is shown in a box, a click chooses the cell, and
+   what `isDrag` from one cell to another zooms. */
 function onCells(canvas, box, { cellAt, tipOf, choose, isDrag, zoom }) {
   let pressed = null;
   const show = (event, cell) => showTip(box, event, cell ? tipOf(cell) : "");

@@ -6,7 +6,8 @@ const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], Arrow
 const isPlain = (event) => !event.ctrlKey && !event.metaKey && !event.altKey;
 
 /* Whether a key is for the page: not for a part of it, nor typed into a field. */
-const isForPage = (event) => !event.defaultPrevented && isPlain(event) && !/^(INPUT|SELECT)$/.test(event.target.tagName);
+const isInField = (event) => /^(INPUT|SELECT)$/.test(event.target.tagName);
+const isForPage = (event) => !event.defaultPrevented && isPlain(event) && !isInField(event);
 
 /* Let keys that are pressed in a box do something; `keysOf` gives what each of them does now. */
 function onKeys(box, keysOf) {

@@ -70,7 +70,8 @@ function nextSteps(given, steps = page.commands ?? []) {
   const values = { ...given, call }, names = /<(dump|record|call|saved|rerun)>/g;
   const isKnown = (word) => [...word.matchAll(names)].every(([, name]) => values[name]);
   const unfolded = (word) => (word === "<rerun>" ? values.rerun : [word]);
-  const textOf = (words) => words.flatMap(unfolded).map((word) => quoted(word.replace(names, (_, name) => values[name])));
+  const textIn = (word) => word.replace(names, (_, name) => values[name]);
+  const textOf = (words) => words.flatMap(unfolded).map((word) => quoted(textIn(word)));
   const known = steps.filter(([, words]) => words.every(isKnown));
   const shown = known.map(([title, words]) => [element("p", title, "soft"), command(textOf(words).join(" "))]);
   if (shown.length < 2) return shown.flat();

@@ -9,8 +9,8 @@ const isFinitePositive = (value) => value > 0 && value < Infinity;
 /* What axes of all plots look like. */
 function plotAxis(label, size, more) {
   const line = { stroke: themeColour("line"), width: 1 };
-  const look = { stroke: themeColour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16, ticks: { show: false } };
-  return { ...look, grid: line, label, size, ...more };
+  const fonts = { stroke: themeColour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16 };
+  return { ...fonts, ticks: { show: false }, grid: line, label, size, ...more };
 }
 
 // Paper has another resolution, for which uPlot would clear its plots and draw them too late.
@@ -39,8 +39,8 @@ class LogPlot {
     });
   }
 
-  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a `limit` of their own, and
-     stand out where `isMarked`. Those that have a `place` are some of `count`. */
+  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a `limit` of their own,
+     and stand out where `isMarked`. Those that have a `place` are some of `count`. */
   draw(points, chosen, count = points.length) {
     Object.assign(this, { points, chosen, count });
     if (!this.box.clientWidth) return;

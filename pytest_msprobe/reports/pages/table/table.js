@@ -77,7 +77,8 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
 
   function cell(column, row) {
     const value = column.of(row), title = column.number ? numberText(value) : value ?? "";
-    const looks = [...["number", "name", "grow"].filter((look) => column[look]), column.look?.(row)].filter(Boolean).join(" ");
+    const kinds = ["number", "name", "grow"].filter((kind) => column[kind]);
+    const looks = [...kinds, column.look?.(row)].filter(Boolean).join(" ");
     // What reads from the left is cut at the left in a cell that reads from the right.
     return element("td", column.name ? element("bdi", title, "", { dir: "ltr" }) : title, looks, { title });
   }

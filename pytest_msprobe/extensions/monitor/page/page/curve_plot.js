@@ -45,7 +45,8 @@ class CurvePlot {
   }
 
   #across(unit) {
-    const { low, high, isLog } = this.scale, places = this.isSmall ? [low, high] : isLog ? powersBetween(low, high) : null;
+    const { low, high, isLog } = this.scale;
+    const places = this.isSmall ? [low, high] : isLog ? powersBetween(low, high) : null;
     const given = places ? { splits: () => places, filter: (_, ticks) => ticks } : {};
     const textOf = (value) => (value === null ? "" : shortText(this.isSmall ? +value.toPrecision(3) : value));
     return plotAxis(unit || undefined, 58, { ...given, values: (_, ticks) => ticks.map(textOf) });

@@ -1,5 +1,5 @@
-/* The lines that are drawn of a series: both runs, and how far they are apart. A line has its steps as `x`, the `low` and
-   `high` values at them, and a class; least and greatest of a bin are a band. */
+/* The lines that are drawn of a series: both runs, and how far they are apart. A line has its steps as `x`, the `low`
+   and `high` values at them, and a class; least and greatest of a bin are a band. */
 
 function linesOf(series) {
   const exact = series[SERIES.exact];
@@ -24,7 +24,8 @@ function binnedLine(className, { low, high }) {
 function gapLines(series) {
   const compared = series[SERIES.compared];
   if (compared) return ["allowed", "gap"].map((name) => (compared[name].line ??= exactLine(name, compared[name])));
-  const gaps = Float64Array.from(levelsOfGap(series), gapOf), where = (other) => gaps.map((gap) => (gap >= 0 ? gap : other));
+  const gaps = Float64Array.from(levelsOfGap(series), gapOf);
+  const where = (other) => gaps.map((gap) => (gap >= 0 ? gap : other));
   return [binnedLine("gap", { low: where(Infinity), high: where(-Infinity) })];
 }
 

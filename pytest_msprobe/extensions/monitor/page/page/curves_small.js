@@ -5,7 +5,8 @@ const SMALL = { width: 200, height: 74 };
 function multiples(title, all, name, choose, range = null) {
   if (!all.length) return;
   const figures = all.map((series) => {
-    const box = element("span", [], "small-plot"), label = name(series), chosen = series === state.rows[state.cursor.row];
+    const box = element("span", [], "small-plot"), label = name(series);
+    const chosen = series === state.rows[state.cursor.row];
     const options = { ...SMALL, label, unit: "", steps: [], wanted: "auto", axis: "step", range, isSmall: true };
     curves.small.push(new CurvePlot(box, linesOf(series), options));
     return button([element("span", label, "caption"), box], () => choose(series), `figure${chosen ? " chosen" : ""}`);

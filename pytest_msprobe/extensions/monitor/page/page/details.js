@@ -14,7 +14,8 @@ function drawDetails() {
   [curves.plots, curves.small] = [[], []];
   if (!series) return box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
   const tensor = tensorOf(series), name = tensorText(tensor), statistic = series[SERIES.statistic];
-  const facts = [tensor[TENSOR.task], rankOf(series), tensor[TENSOR.micro] === null ? "" : `micro step ${tensor[TENSOR.micro]}`];
+  const micro = tensor[TENSOR.micro] === null ? "" : `micro step ${tensor[TENSOR.micro]}`;
+  const facts = [tensor[TENSOR.task], rankOf(series), micro];
   const findings = page.findings.filter((one) => isSameTensor(one, series));
   const steps = findings.filter((one) => one[FINDING.statistic] === statistic).map((one) => one[FINDING.step]);
   box.replaceChildren(
@@ -22,10 +23,11 @@ function drawDetails() {
     curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series), ...pinList(),
   );
   const options = { width, steps: steps.filter((step) => step !== null) };
-  addPlot(shownLines(series), { ...options, height: 220, label: `${statistic} of ${name}`, unit: statistic, wanted: curves.scale });
+  const [own, gap] = [`${statistic} of ${name}`, `relative gap of ${name}`];
+  addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: curves.scale });
   if (series[SERIES.gap] && series[SERIES.golden]) {
     box.append(gapTitle(series));
-    addPlot(gapLines(series), { ...options, height: 150, label: `relative gap of ${name}`, unit: "relative gap", wanted: "auto" });
+    addPlot(gapLines(series), { ...options, height: 150, label: gap, unit: "relative gap", wanted: "auto" });
   }
   box.append(...nextSteps({ dump: page.files[series[SERIES.rank]], record: itemOf(series) }));
   otherCurves(series);
@@ -33,7 +35,8 @@ function drawDetails() {
 }
 
 function findingsList(findings) {
-  const lines = findings.slice(0, FINDINGS_LISTED).map((one) => element("span", one[FINDING.message], one[FINDING.outcome]));
+  const line = (one) => element("span", one[FINDING.message], one[FINDING.outcome]);
+  const lines = findings.slice(0, FINDINGS_LISTED).map(line);
   const left = findings.length - lines.length;
   return listOf([...lines, ...(left > 0 ? [element("span", `and ${left} more`, "soft")] : [])]);
 }
@@ -63,7 +66,8 @@ function addPlot(lines, options) {
 /* The lines of a series over those that are pinned; raw ones are faint behind what is smoothed. */
 function shownLines(series) {
   const pinned = curves.pins.filter((one) => one !== series).flatMap((one) => {
-    return linesOf(one).filter((line) => line.className === "target").map((line) => ({ ...line, colour: pinColour(one) }));
+    const targets = linesOf(one).filter((line) => line.className === "target");
+    return targets.map((line) => ({ ...line, colour: pinColour(one) }));
   });
   const lines = [...pinned, ...linesOf(series)], { smoothing } = curves;
   return smoothing ? lines.flatMap((line) => [{ ...line, isFaint: true }, smoothed(line, smoothing)]) : lines;
@@ -74,7 +78,8 @@ function shownLines(series) {
 function curveControls(series) {
   const { smoothing, pins } = curves, isPinned = pins.includes(series);
   const range = { type: "range", min: 0, max: SMOOTHEST, step: 0.02, value: smoothing, "aria-label": "Smoothing" };
-  const slider = element("input", [], "", range), shown = element("span", smoothing ? String(smoothing) : "off", "soft");
+  const slider = element("input", [], "", range);
+  const shown = element("span", smoothing ? String(smoothing) : "off", "soft");
   slider.addEventListener("change", () => {
     remember("monitor.smoothing", (curves.smoothing = Number(slider.value)));
     drawDetails();
@@ -83,7 +88,8 @@ function curveControls(series) {
   const setAxis = (name) => remember("monitor.axis", (curves.axis = name));
   const pin = button(isPinned ? "unpin" : "pin", () => setPin(series, !isPinned));
   return element("div", [
-    element("label", ["smoothing ", slider, shown]), choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }),
+    element("label", ["smoothing ", slider, shown]),
+    choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }),
     ...(page.times ? [choice("axis", Object.keys(AXES), curves.axis, setAxis)] : []),
     filled(pin, [], { title: "A pinned curve stays in the plot of others" }), downloadButton(series),
     linkButton(linkOf(series)),
@@ -91,7 +97,8 @@ function curveControls(series) {
 }
 
 function choice(title, names, chosen, change) {
-  const list = choices(element("select"), names.map((name) => [name, name]), (name) => { change(name); drawDetails(); });
+  const entries = names.map((name) => [name, name]);
+  const list = choices(element("select"), entries, (name) => { change(name); drawDetails(); });
   list.value = chosen;
   return element("label", [`${title} `, list]);
 }
@@ -125,7 +132,8 @@ function downloadButton(series) {
 
 function csvOf(series) {
   const lines = linesOf(series);
-  const named = lines.flatMap(({ className: name, isBand }) => (isBand ? [`${name} least`, `${name} greatest`] : [name]));
+  const namesOf = ({ className: name, isBand }) => (isBand ? [`${name} least`, `${name} greatest`] : [name]);
+  const named = lines.flatMap(namesOf);
   const [steps, ...columns] = uPlot.join(lines.map(({ x, low, high, isBand }) => (isBand ? [x, low, high] : [x, low])));
   const times = (step) => (page.times ? [new Date(timeOf(step) * 1000).toISOString()] : []);
   const rows = steps.map((step, at) => [step, ...times(step), ...columns.map((column) => column[at] ?? "")]);
@@ -137,7 +145,8 @@ function otherCurves(series) {
   const others = ofTensor.filter((one) => one[SERIES.rank] === series[SERIES.rank] && one !== series);
   const ranks = ofTensor.filter((one) => one[SERIES.statistic] === series[SERIES.statistic]);
   multiples("other statistics", others, (one) => one[SERIES.statistic], chooseSeries);
-  if (ranks.length > 1) multiples(`${series[SERIES.statistic]} by rank`, ranks, rankOf, chooseSeries, commonRange(ranks));
+  if (ranks.length < 2) return;
+  multiples(`${series[SERIES.statistic]} by rank`, ranks, rankOf, chooseSeries, commonRange(ranks));
 }
 
 /* The step under the mouse, in every plot. */

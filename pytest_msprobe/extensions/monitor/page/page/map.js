@@ -129,11 +129,13 @@ function cells(ratio) {
   const shown = state.to - state.from, left = (x, wide) => state.from + Math.floor((shown * x) / wide);
   const wide = Math.max(1, Math.min(shown, Math.round(view.width * ratio)));
   const top = view.scroll / view.row, rows = view.height / view.row;
-  const high = Math.max(1, Math.round(view.height * (view.row * ratio >= 1 ? Math.min(ratio, view.row * ratio) : ratio)));
+  const each = view.row * ratio >= 1 ? Math.min(ratio, view.row * ratio) : ratio;
+  const high = Math.max(1, Math.round(view.height * each));
   const image = new OffscreenCanvas(wide, high), pen = image.getContext("2d"), data = pen.createImageData(wide, high);
   const pixels = new Uint32Array(data.data.buffer);
   for (let y = 0; y < high; y++) {
-    const from = Math.floor(top + (rows * y) / high), to = Math.max(from + 1, Math.floor(top + (rows * (y + 1)) / high));
+    const from = Math.floor(top + (rows * y) / high);
+    const to = Math.max(from + 1, Math.floor(top + (rows * (y + 1)) / high));
     const lines = [];
     for (let row = from; row < Math.min(to, state.rows.length); row++) lines.push(levels(state.rows[row]));
     for (let x = 0; x < wide; x++) {
@@ -157,7 +159,8 @@ function cells(ratio) {
 
 function labels(pen) {
   const every = Math.max(1, Math.ceil(LEAST_LABEL / view.row)), bottom = TOP + view.height, groups = groupsOfRows();
-  const unnamed = new Set(groups.filter((group) => (group.end - group.row) * view.row <= widthOf(pen, group)).map(({ task }) => task));
+  const isLow = (group) => (group.end - group.row) * view.row <= widthOf(pen, group);
+  const unnamed = new Set(groups.filter(isLow).map(({ task }) => task));
   pen.textBaseline = "middle";
   for (let row = Math.ceil(view.scroll / view.row / every) * every; row < state.rows.length; row += every) {
     const y = rowY(row) + view.row / 2, task = unnamed.has(taskOf(row)) ? ` (${taskOf(row)})` : "";

@@ -3,7 +3,8 @@
 const FINDINGS_SHOWN = 500, ALL_RANKS = -1;
 const state = {
   rank: 0, task: "", statistic: page.statistics.includes("norm") ? "norm" : page.statistics[0],
-  colour: page.pair ? "gap" : SERIES.target, words: [], onlyFound: false, rowHeight: 0, from: 0, to: BINS, rows: [], cursor: { row: null, bin: null }, chosen: null,
+  colour: page.pair ? "gap" : SERIES.target, words: [], onlyFound: false, rowHeight: 0, from: 0, to: BINS, rows: [],
+  cursor: { row: null, bin: null }, chosen: null,
 };
 
 function refresh() {

@@ -4,7 +4,9 @@ let graphView = null;
 // By the number of a call: the graph that shows it, the run, and the node; and its rows.
 const inGraphs = new Map(), rowsOfCalls = Map.groupBy(page.rows, ([call]) => call);
 page.graphs.forEach((graph, place) => {
-  for (const side of ["golden", "target"]) graph[side].calls.forEach((call, node) => inGraphs.set(call, [place, side, node]));
+  for (const side of ["golden", "target"]) {
+    graph[side].calls.forEach((call, node) => inGraphs.set(call, [place, side, node]));
+  }
 });
 
 const views = makeTabs(byId("views"), [

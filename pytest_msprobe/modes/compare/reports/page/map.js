@@ -6,7 +6,8 @@ let isMapMade = false;
 function drawMap() {
   if (isMapMade) return;
   isMapMade = true;
-  const depth = deepest(), modules = cellsByModule(depth), meaning = "darker red is a larger error, \u25c6 marks where a difference begins";
+  const depth = deepest(), modules = cellsByModule(depth);
+  const meaning = "darker red is a larger error, \u25c6 marks where a difference begins";
   const below = depth < Infinity ? `; modules below level ${depth} are together` : "";
   const lines = [...modules].map(([path, cells]) => element("tr", [
     element("th", path.replaceAll("/", "."), "", { scope: "row" }),
@@ -14,7 +15,8 @@ function drawMap() {
   ]));
   byId("map").append(element("table", [
     element("caption", `${modules.size} modules by step and rank; ${meaning}${below}`),
-    element("thead", element("tr", ["module", ...page.pairs].map((name) => element("th", name)))), element("tbody", lines),
+    element("thead", element("tr", ["module", ...page.pairs].map((name) => element("th", name)))),
+    element("tbody", lines),
   ]));
 }
 

@@ -44,7 +44,8 @@ const table = makeRecords(page.rows, [
     callOf(row)[CALL.golden], callOf(row)[CALL.module],
   ],
   isWanted: (row) => (state.pair < 0 || callOf(row)[CALL.pair] === state.pair) && isInNode(callOf(row)),
-  prints: (row) => !first || SEVERITY[row[ROW.outcome]] > SEVERITY.pass, where: () => (state.node ? ` in ${state.node.replaceAll("/", ".")}` : ""), forget,
+  prints: (row) => !first || SEVERITY[row[ROW.outcome]] > SEVERITY.pass,
+  where: () => (state.node ? ` in ${state.node.replaceAll("/", ".")}` : ""), forget,
 });
 
 function isInNode(call) {
@@ -78,7 +79,8 @@ function sheetOf(row) {
   return [
     // A line may break after the dots and slashes of the name alone.
     element("h2", row[ROW.name].split(/(?<=[./])/).flatMap((part) => [part, element("wbr")])),
-    element("p", [...inGraph, linkButton(fragmentOf(row))]), ...wrongValues(number), ...commandsOf(call), factsOf(row, call),
+    element("p", [...inGraph, linkButton(fragmentOf(row))]), ...wrongValues(number), ...commandsOf(call),
+    factsOf(row, call),
     ...[row[ROW.messages], call[CALL.reason]].filter(Boolean).map((text) => element("pre", text)),
     ...(row[ROW.histogram].length ? [element("h3", "Elements by relative error"), histogram(row[ROW.histogram])] : []),
     ...titledTexts([["Called at", page.stacks[call[CALL.stack]]]]),
@@ -114,7 +116,8 @@ function wrongValues(number) {
   const wrong = rows.filter(isWrong).sort((a, b) => isOutput(a) - isOutput(b));
   const message = (row) => row[ROW.messages].split("\n")[0] || row[ROW.outcome];
   const lines = wrong.map((row) => [button(placeOf(row, call), () => table.goTo(row)), `: ${message(row)}`]);
-  return wrong.length ? [element("h3", `${plural(wrong.length, "wrong value")} of this call`), listOf(lines, "wrong-values")] : [];
+  const title = element("h3", `${plural(wrong.length, "wrong value")} of this call`);
+  return wrong.length ? [title, listOf(lines, "wrong-values")] : [];
 }
 
 function histogram(counts) {
@@ -268,7 +271,8 @@ function culpritButtons(culprits) {
   const most = several ? MOST_CULPRITS : 3, more = firsts.length - most;
   const buttons = firsts.slice(0, most).map((call, place) => {
     const which = several ? page.pairs[call[CALL.pair]] : place ? "then" : "first culprit";
-    return filled(button(`${which}: ${call[CALL.record]}`, () => lookAt(call), "fail"), [], { title: call[CALL.reason] });
+    const made = button(`${which}: ${call[CALL.record]}`, () => lookAt(call), "fail");
+    return filled(made, [], { title: call[CALL.reason] });
   });
   return several && more > 0 ? [...buttons, element("span", `and on ${plural(more, "more rank")}`, "soft")] : buttons;
 }
