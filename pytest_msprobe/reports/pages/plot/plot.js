@@ -13,16 +13,6 @@ function plotAxis(label, size, more) {
   return { ...fonts, ticks: { show: false }, grid: line, label, size, ...more };
 }
 
-// Paper has another resolution, for which uPlot would clear its plots and draw them too late.
-window.addEventListener("dppxchange", (event) => {
-  if (window.matchMedia("print").matches) event.stopImmediatePropagation();
-});
-
-/* Draw a new plot at once: by itself it waits, which printing does not. */
-function drawNow(plot) {
-  plot.batch(() => {});
-}
-
 class LogPlot {
   /* `titles` are those of both axes, `limits` lines across: their text and value, and whether what lies above fails or
      warns. `choose` is called with a point; `isLine` joins the points, `placeText` names places. */
@@ -52,7 +42,6 @@ class LogPlot {
       axes: [this.#places(), this.#powers()], series: [{}, { show: false }], padding: [16, 10, 0, 0],
       hooks: { draw: [(plot) => { this.#marks(plot); this.choose(this.chosen); }] },
     }, [[0], [0]], this.box);
-    drawNow(this.plot);
     this.box.append(this.ring, this.tip);
     this.#tipOf(null);
   }

@@ -13,7 +13,6 @@ class CurvePlot {
     this.below = points.filter(([, low]) => this.scale.isLog && low < this.scale.low);
     this.notFinite = points.filter(([, low, high]) => !Number.isFinite(low) || !Number.isFinite(high));
     this.plot = new uPlot(this.#options(width, height, unit), this.#data(), box);
-    drawNow(this.plot);
     if (!isSmall) this.plot.over.addEventListener("mousemove", (event) => onStep(this.#binAt(event.offsetX), this));
     filled(box, [], { role: "img", "aria-label": label });
   }
