@@ -2,6 +2,9 @@
 
 const GRAPH_VIEWS = [["outline", "the outline alone"], ["both", "outline and boxes"], ["boxes", "boxes and edges alone"]];
 
+// Outline and details leave the boxes no room on a narrower screen.
+const hasRoomForBoth = () => window.innerWidth > 1100;
+
 class ShownViews {
   constructor(view) {
     this.view = view;
@@ -14,12 +17,12 @@ class ShownViews {
   }
 
   /* What is shown now. */
-  get name() { return this.wanted === "both" && isNarrow() ? "outline" : this.wanted; }
+  get name() { return this.wanted === "both" && !hasRoomForBoth() ? "outline" : this.wanted; }
 
   /* Show a view, with what is shown already where there is room. */
   show(name) {
     if (panes.get("graph-outline").isFolded && name === "outline") openPane("graph-outline");
-    if (this.name !== name && this.name !== "both") this.#want(isNarrow() ? name : "both");
+    if (this.name !== name && this.name !== "both") this.#want(hasRoomForBoth() ? "both" : name);
   }
 
   #want(name) {
