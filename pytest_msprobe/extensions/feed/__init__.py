@@ -1,10 +1,11 @@
 """Layers that are wrong by themselves, in a comparison of a run whose modules were fed golden inputs.
 
-It adds lines to the summary of ``--msprobe-compare``, one for each layer with -v. It has no option and writes no file.
+It adds lines to the summary of ``--msprobe-compare``, one for each layer with -v, and a table to its page. It has no
+option and writes no file.
 What feeds modules is the extension of the same name of msprobe_hooks.
 
-It enters by ``pytest_terminal_summary``. Take it out by deleting this folder and
-tests/extensions/feed/test_fed_layers.py.
+It enters by ``pytest_terminal_summary`` and ``pytest_msprobe_register_comparisons``. Take it out by deleting this
+folder and tests/extensions/feed/test_fed_layers.py.
 
 Importing its modules loads pytest.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
     from pytest_msprobe.modes.compare.rows import ComparedCall, Row
 
 # The outermost list that a module is in, and its place there.
@@ -32,13 +34,14 @@ class FedLayer:
 
     ``passed`` is the greatest scaled error of what the program passed to the layer, before it was replaced, and
     ``output`` that of what its fed modules made of golden inputs; None where there is none. ``first`` says what is
-    wrong first by itself: a module, or the code before one; empty where nothing is.
+    wrong first by itself: a module, or the code before one; empty where nothing is. ``wrong`` is the place of its call.
     """
 
     name: str
     passed: float | None = None
     output: float | None = None
     first: str = ""
+    wrong: int | None = None
 
     def __str__(self) -> str:
         passed, output = map(_in_words, (self.passed, self.output))
@@ -47,16 +50,21 @@ class FedLayer:
             f"{self.first or 'nothing in it is wrong by itself'}"
         )
 
+    def as_row(self) -> tuple[str, float | None, float | None, str, int | None]:
+        """Return the row of the page's table, in which numbers are those of the columns before."""
+        first = self.first.partition(" is wrong")[0]
+        return self.name, self.passed, self.output, first, self.wrong
 
-def fed_layers(calls: Iterable[ComparedCall]) -> list[FedLayer]:
-    """Return the layers of which forward calls were fed, in the order of their first calls; calls are in theirs.
+
+def fed_layers(calls: Iterable[tuple[int, ComparedCall]]) -> list[FedLayer]:
+    """Return the layers of which forward calls were fed, in the order of their first calls; calls with their places.
 
     A layer is an item of the outermost list that a module is in; a module outside of lists is one by itself.
     """
     from msprobe_hooks.dump.names import is_forward, is_module_name, split_module
 
     layers: dict[str, FedLayer] = {}
-    for call in calls:
+    for place, call in calls:
         if not (call.fed and call.target and is_module_name(call.target) and is_forward(call.target)):
             continue
         path = split_module(call.target).path
@@ -74,6 +82,7 @@ def fed_layers(calls: Iterable[ComparedCall]) -> list[FedLayer]:
                 layer.first = f"the code before {path} is wrong by {_in_words(_greatest(replaced))}"
             elif call.cause == "culprit" and any(row.differs for row in outputs):
                 layer.first = f"{path} is wrong"
+            layer.wrong = place if layer.first else None
     return [*layers.values()]
 
 
@@ -96,6 +105,11 @@ def _greatest(rows: Iterable[Row], error: float | None = None) -> float | None:
     return max([*errors, *([] if error is None else [error])], default=None)
 
 
+def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
+    """Add the table of fed layers to the page of a comparison."""
+    registry.set_fed_layers(lambda calls: [layer.as_row() for layer in fed_layers(calls)])
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Write which layers are wrong by themselves, below the summary of a comparison of fed modules."""
@@ -104,7 +118,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
     config = terminalreporter.config
     calls = config.stash.get(compared_key, None)
-    layers = fed_layers(calls) if calls is not None else []
+    layers = fed_layers(enumerate(calls)) if calls is not None else []
     for line in _lines(layers, is_verbose=config.get_verbosity() > 0):
         terminalreporter.line(one_line(line))
 

@@ -216,6 +216,7 @@ def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path)
     from pytest_msprobe.extensions.graphs.graph_page import read_graphs
     from pytest_msprobe.extensions.graphs.nodes import require_modules
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
     from pytest_msprobe.modes.compare.reporting import write_page_of
     from pytest_msprobe.modes.compare.runs import open_run
     from pytest_msprobe.run.header import empty_line
@@ -231,7 +232,7 @@ def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path)
         print(printable(empty_line(empty, "not compared")))
     require_modules([*(dumps[path] for path in opened), *(pair.golden for pair in pairs)])
     graphs, count = read_graphs(pairs, are_required=True), sum(len(pair.orders) for pair in pairs)
-    write_page_of(part, pairs, _calls(pairs), count, policy.name, graphs)
+    write_page_of(part, pairs, _calls(pairs), count, policy.name, graphs, ComparisonRegistry().fed_layers)
 
 
 def _calls(pairs: Sequence[DumpPair]) -> Iterator[ComparedCall]:

@@ -14,7 +14,7 @@ from pytest_msprobe.modes.compare.rows import Outcome
 from pytest_msprobe.reports.github import map_lines
 from pytest_msprobe.reports.pages import write_page
 from pytest_msprobe.reports.text import aligned, clipped, one_line
-from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NO_ELEMENT, NOT_FINITE, ErrorMap
+from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NOT_FINITE, ErrorMap
 from pytest_msprobe.results.result import as_json
 
 
@@ -147,9 +147,9 @@ def show_lines(shown: Shown) -> Iterator[str]:
 def write_show_page(path: Path, shown: Shown) -> None:
     """Write the page. Names are data and never markup. Raises OSError where the disk refuses."""
     data = as_json(msgspec.to_builtins(shown))
-    levels = {"ranks": LEVELS, "limit": LIMIT_RANK, "none": NO_ELEMENT, "notFinite": NOT_FINITE, "bins": BINS}
+    levels = {"finite": LEVELS, "limit": LIMIT_RANK, "notFinite": NOT_FINITE}
     data |= {"title": _answer(shown), "command": ["pytest-msprobe", "show", *shown.files, *_judging_words(shown)]}
-    write_page(path, __package__, data | {"levels": levels}, title="Tensors")
+    write_page(path, __package__, data | {"levels": levels, "bins": BINS}, title="Tensors", parts=("errormap",))
 
 
 def _answer(shown: Shown) -> str:

@@ -42,7 +42,7 @@ def write_trend_csv(path: Path, trend: Trend) -> None:
 def write_trend_page(path: Path, trend: Trend) -> None:
     """Write the page. Raises OSError where the disk refuses."""
     links = [link for number, run in enumerate(trend.runs, 1) for link in _page_links(path, run, number)][-_MOST_LINKS:]
-    write_page(path, __package__, _data(trend), title="Trend", parts=("plot", "table"), links=links)
+    write_page(path, __package__, _data(trend), title="Trend", parts=("uplot", "plot", "table"), links=links)
 
 
 def _page_links(path: Path, run: Run, number: int) -> list[PageLink]:

@@ -165,8 +165,8 @@ class CompareMode:
         if options.csv or compare.xlsx or compare.html:
             from pytest_msprobe.modes.compare.reporting import CompareReports
 
-            drawing = config.stash[_parts_key].drawing
-            reports = CompareReports(compare, options.csv, options.policy, pairs, calls, drawing)
+            parts = config.stash[_parts_key]
+            reports = CompareReports(compare, options.csv, options.policy, pairs, calls, parts)
             reporters["msprobe-compare-reports"] = reports
         return reporters
 

@@ -85,6 +85,9 @@ class PageGraphs(Protocol):
         """Return what the page's scripts draw; ``pairs`` names the compared dumps."""
 
 
+#: What gives the layers of fed calls, which come with their places, as rows: name, error of what a layer was passed,
+#: error on golden inputs, what is wrong first and the place of its call, None where nothing is.
+FedLayers: TypeAlias = "Callable[[Iterable[tuple[int, ComparedCall]]], Sequence[Sequence[Any]]]"
 Drawing: TypeAlias = "Callable[[Sequence[DumpPair]], PageGraphs]"
 OpenNames: TypeAlias = "Callable[[CompareOptions], SharedNames]"
 ReadTransformations: TypeAlias = "Callable[[CompareOptions, pytest.Config | None], TensorTransformations | None]"
@@ -100,6 +103,7 @@ class ComparisonRegistry:
         self.transformations: ReadTransformations | None = None
         self.merged_runs: MergedRuns | None = None
         self.drawing: Drawing | None = None
+        self.fed_layers: FedLayers | None = None
         register("pytest_msprobe_register_comparisons", self)
 
     def add_options(self, options: type[PartOptions]) -> None:
@@ -126,6 +130,10 @@ class ComparisonRegistry:
     def set_drawing(self, drawing: Drawing) -> None:
         """Set what draws the graphs of the page."""
         self.drawing = drawing
+
+    def set_fed_layers(self, layers: FedLayers) -> None:
+        """Set what gives the table of fed layers of the page."""
+        self.fed_layers = layers
 
     def parse_layout(self, flag: str, text: str, folder: Path) -> Layout:
         """Read a layout as a user gives it to an option. Raises OptionError."""

@@ -30,7 +30,7 @@ from pytest_msprobe.storage.files import atomic_write
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.registry import Drawing, PageGraphs
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry, FedLayers, PageGraphs
 
 _SETTINGS_SHOWN = 4
 
@@ -45,14 +45,14 @@ class CompareReports:
         policy: str,
         pairs: Sequence[DumpPair],
         calls: ComparedCalls,
-        drawing: Drawing | None = None,
+        parts: ComparisonRegistry,
     ) -> None:
         self._options = options
         self._csv = csv
         self._policy = policy
         self._pairs = pairs
         self._calls = calls
-        self._drawing = drawing
+        self._parts = parts
         self._lines: list[str] = []
         self._problems: list[str] = []
 
@@ -132,8 +132,9 @@ class CompareReports:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path, *, config: pytest.Config) -> None:
-        graphs = None if self._drawing is None else self._drawing(self._pairs)
-        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, graphs, config)
+        graphs = None if self._parts.drawing is None else self._parts.drawing(self._pairs)
+        count, layers = len(self._calls), self._parts.fed_layers
+        write_page_of(path, self._pairs, self._calls, count, self._policy, graphs, layers, config)
 
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         try:
@@ -157,6 +158,7 @@ def write_page_of(
     count: int,
     policy: str,
     graphs: PageGraphs | None,
+    layers: FedLayers | None,
     config: pytest.Config | None = None,
 ) -> None:
     """Write the page of compared dumps, of ``count`` calls; without ``config`` it has no commands. Raises OSError."""
@@ -174,6 +176,7 @@ def write_page_of(
         notes=chain(_notes(pairs), _setting_notes(pairs, with_settings)),
         limits=pairs[0].policy.rule.scaled_limits,
         graphs=graphs,
+        layers=layers,
         metrics=tuple(pairs[0].metrics),
         places=[(pair.step, pair.rank, display_path(config, pair.target.path) if config else "") for pair in pairs],
         commands=[rerun_step(config), CHECK, *next_steps()] if config else (),

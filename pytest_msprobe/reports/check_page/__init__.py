@@ -32,7 +32,7 @@ def write_verdicts_page(
         "levels": {"finite": LEVELS, "limit": LIMIT_RANK, "notFinite": NOT_FINITE},
         "commands": next_steps(),
     }
-    write_page(path, __package__, data, title="Check", parts=("plot", "table"))
+    write_page(path, __package__, data, title="Check", parts=("errormap", "uplot", "plot", "table"))
 
 
 def _run(run: RunFacts) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Differences:
 
 def write_differences_page(path: Path, differences: Differences, *, title: str) -> None:
     """Write the page. Names and values are data and never markup. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(differences), title=title, parts=("plot", "table"))
+    write_page(path, __package__, _data(differences), title=title, parts=("uplot", "plot", "table"))
 
 
 def _data(differences: Differences) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_what_got_worse_comes_first_and_is_open(browser: Any) -> None:
     cells = texts(browser, "#scroller tbody tr.chosen td")
     assert cells == ["worse", "Torch.mul forward", "x30", "0.1", "3 fail"]
     assert texts(browser, "#details h2") == ["Torch.mul forward"]
-    assert len(browser.find_elements("css selector", "#details svg circle")) == 2
+    assert len(browser.execute_script("return state.plot.drawn")) == 2
     assert texts(browser, "h1") == ["1 of 3 APIs got worse in the last of 2 runs, first Torch.mul forward, x30"]
     (again,) = texts(browser, "#details .command pre")
     assert again == "pytest --msprobe-dump=/data/run/dump.json::Torch.mul.0.forward --msprobe-device npu:3"
@@ -59,9 +59,7 @@ def test_the_axis_of_a_chart_holds_the_largest_margin_and_factors_are_short(tmp_
     write_trend_page(tmp_path / "page.html", make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])))
     with open_browser() as driver:
         driver.get((tmp_path / "page.html").as_uri())
-        heights = [
-            float(one.get_attribute("cy")) for one in driver.find_elements("css selector", "#details svg circle")
-        ]
+        heights = driver.execute_script("return state.plot.drawn.map((found) => found.y)")
         assert heights == sorted(set(heights), reverse=True)
         assert heights[-1] >= 10
         assert texts(driver, "#scroller tr.chosen td")[2] == "x100"
@@ -73,7 +71,7 @@ def test_a_hostile_name_is_text(browser: Any) -> None:
 
 
 def test_what_is_as_before_can_be_left_out(browser: Any) -> None:
-    last = "document.querySelector('#changes button:last-child')"
+    last = "document.querySelector('#outcomes button:last-child')"
     click(browser, last)
     assert texts(browser, "#count") == ["1 of 3 APIs"]
     click(browser, last)

@@ -191,7 +191,7 @@ def test_a_record_of_the_same_name_in_another_run_has_a_link_of_its_own(driver: 
 def test_a_search_that_leaves_two_points_keeps_the_text_of_the_limit_in_the_plot(browser: Any) -> None:
     browser.find_element("id", "search").send_keys("mul.7.")
     until(browser, lambda: texts(browser, "#count") == ["1 of 43 records"])
-    top, decades = browser.execute_script("return [plot.top, plot.highest - plot.lowest]")
+    top, decades = browser.execute_script("return [plot.plot.over.offsetTop, plot.highest - plot.lowest]")
     assert top >= 16
     assert decades >= 2
 
@@ -199,13 +199,13 @@ def test_a_search_that_leaves_two_points_keeps_the_text_of_the_limit_in_the_plot
 def test_the_text_of_the_limit_hides_no_failure(driver: Any, tmp_path: Path) -> None:
     # The plot is a picture: the color in the middle of a record's mark says whether it can be seen.
     shown = """
-        const { pen, canvas } = plot, ratio = canvas.width / canvas.clientWidth;
+        const pen = plot.plot.ctx, { canvas } = pen, ratio = canvas.width / canvas.clientWidth;
         const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
         const colorAt = ({ x, y }) => {
           const start = 4 * (Math.round(y * ratio) * canvas.width + Math.round(x * ratio));
           return `#${[...data.slice(start, start + 3)].map((one) => one.toString(16).padStart(2, "0")).join("")}`;
         };
-        const failed = plot.style.getPropertyValue("--fail");
+        const failed = themeColour("fail");
         return plot.drawn.filter((one) => one.point.isMarked).map((one) => colorAt(one) === failed);
     """
     right = [make_judged(f"Torch.mul.{place}.forward", "pass", 0.5) for place in range(30)]
@@ -218,17 +218,19 @@ def test_ticks_of_the_plot_do_not_run_into_each_other(driver: Any, tmp_path: Pat
     spied = """
         const rows = [], draw = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-          if (this.canvas === plot.canvas && this.textAlign === "right") rows.push(y);
+          if (plot.box.contains(this.canvas) && this.textAlign === "right") rows.push(y);
           return draw.apply(this, arguments);
         };
         drawPlot();
-        CanvasRenderingContext2D.prototype.fillText = draw;
-        return rows.sort((a, b) => a - b);
+        setTimeout(() => {
+          CanvasRenderingContext2D.prototype.fillText = draw;
+          arguments[0](rows.sort((a, b) => a - b));
+        });
     """
     margins = (0.0, 1e-4, 0.5, 100.0, float("inf"))
     results = [make_judged(f"Torch.mul.{at}.forward", "fail", margin) for at, margin in enumerate(margins)]
     driver.get(_write(tmp_path, results))
-    rows = driver.execute_script(spied)
+    rows = driver.execute_async_script(spied)
     assert len(rows) > 4
     assert min(below - above for above, below in pairwise(rows)) >= 12
 

@@ -51,7 +51,7 @@ class EveryPage:
 
 
 PAGES = (
-    EveryPage("check", (f"{FAULTY} --msprobe-html=page.html",), "open(wrongRows[0])"),
+    EveryPage("check", (f"{FAULTY} --msprobe-html=page.html",), "table.goTo(wrongRows[0])"),
     EveryPage("comparison", (f"{COMPARE} --msprobe-html=page.html",)),
     EveryPage("comparison_graph", (f"{COMPARE} --msprobe-html=page.html",), "views.show('graph')"),
     EveryPage("graph", ("pytest-msprobe graph examples/compare_runs/target --html page.html",)),

@@ -1,9 +1,15 @@
-"""Faults that ``SIMULATED_CANN_FAULTS`` plants by operator, as in ``exp=wrong,log@1=out-of-memory,mm=wrong-once:3``."""
+"""Faults that ``SIMULATED_CANN_FAULTS`` plants by operator, as in ``exp=wrong,log@1=out-of-memory,mm=wrong-once:3``.
+
+A process that ran operators names at its end the faults that none of its calls reached.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -26,6 +32,7 @@ class Fault:
     kind: str
     card: int | None = None
     call: int | None = None
+    has_struck: bool = field(default=False, init=False)
     _calls: int = field(default=0, init=False)
 
     def now(self, card: int) -> str:
@@ -33,7 +40,10 @@ class Fault:
         if self.card not in (None, card):
             return NONE
         self._calls += 1
-        return self.kind if self.call in (None, self._calls) else NONE
+        if self.call not in (None, self._calls):
+            return NONE
+        self.has_struck = True
+        return self.kind
 
 
 def planted(operator: str) -> Fault | None:
@@ -92,7 +102,19 @@ def _spoil(results: Any) -> None:
 @cache
 def _all() -> dict[str, Fault]:
     text = os.environ.get("SIMULATED_CANN_FAULTS", "")
-    return dict(_read(word) for word in text.split(",") if word)
+    faults = dict(_read(word) for word in text.split(",") if word)
+    atexit.register(lambda: sys.stderr.writelines(_unreached(faults)))
+    return faults
+
+
+def _unreached(faults: dict[str, Fault]) -> Iterator[str]:
+    """Yield a line for each fault that no call of this process reached."""
+    for operator, fault in faults.items():
+        if not fault.has_struck:
+            yield (
+                f"SIMULATED_CANN_FAULTS: no call of process {os.getpid()} reached {operator}={fault.kind}; "
+                "operators have the names of torch's schemas, as _softmax\n"
+            )
 
 
 def _read(word: str) -> tuple[str, Fault]:

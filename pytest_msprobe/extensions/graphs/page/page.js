@@ -8,9 +8,9 @@ function callOf(place, side, node) {
 
 function describe(place, side, node) {
   const call = callOf(place, side, node);
-  if (!call) return { failure: "", facts: [], stack: "", actions: [], commands: [] };
+  if (!call) return {};
   const facts = call[CALL.values].map((value) => [value[VALUE.place], [value[VALUE.what], ...statistics(value.slice(VALUE.numbers))].join(", ")]);
-  return { failure: call[CALL.failure], facts, stack: call[CALL.stack], actions: [], commands: commandsOf(place, side, node) };
+  return { failure: call[CALL.failure], facts, stack: call[CALL.stack], commands: commandsOf(place, side, node) };
 }
 
 function commandsOf(place, side, node) {

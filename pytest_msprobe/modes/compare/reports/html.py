@@ -15,7 +15,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMo
 from pytest_msprobe.reports.pages import NextStep, page_number, write_page
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.registry import PageGraphs
+    from pytest_msprobe.modes.compare.registry import FedLayers, PageGraphs
 
 
 _METRICS: dict[DataMode, tuple[str, ...]] = {
@@ -41,6 +41,7 @@ def write_html(
     notes: Iterable[str] = (),
     limits: Mapping[str, float] = MappingProxyType({}),
     graphs: PageGraphs | None = None,
+    layers: FedLayers | None = None,
     metrics: tuple[str, ...] = (),
     tokens: Mapping[str, Any] | None = None,
     places: Sequence[tuple[int | None, int | None, str]] = (),
@@ -48,14 +49,15 @@ def write_html(
 ) -> None:
     """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
 
-    ``places`` are step, rank and target's dump of each, ``commands`` are on its records. ``notes`` are sentences on the
-    runs as a whole, asked for when all calls have been read. ``limits`` are those of the scaled error, by dtype; the
-    page draws those of dtypes that it holds. ``metrics`` are the user's. ``tokens``, of training against inference, has
-    the ``labels`` of tokens, their log probabilities of both runs, and sentences as ``lines``.
+    ``layers`` gives those of fed calls. ``places`` are step, rank and target's dump of each, ``commands`` are on its
+    records. ``notes`` are sentences on the runs as a whole, asked for when all calls have been read. ``limits`` are
+    those of the scaled error, by dtype; the page draws those of dtypes that it holds. ``metrics`` are the user's.
+    ``tokens``, of training against inference, has the ``labels`` of tokens, their log probabilities of both runs, and
+    sentences as ``lines``.
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
-    data = _data(calls, pairs, limits, graphs, metrics) | {
+    data = _data(calls, pairs, limits, graphs, layers, metrics) | {
         "title": title,
         "about": about,
         "notes": [*notes],
@@ -63,7 +65,7 @@ def write_html(
         "places": places or [(None, None, "")] * len(pairs),
         "commands": commands,
     }
-    write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "plot", "table"))
+    write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "uplot", "plot", "table"))
 
 
 def _data(
@@ -71,12 +73,15 @@ def _data(
     pairs: list[str],
     limits: Mapping[str, float],
     graphs: PageGraphs | None,
+    layers: FedLayers | None,
     own_metrics: tuple[str, ...],
 ) -> dict[str, Any]:
     stacks: dict[tuple[str, ...], int] = {}
     lines: list[Any] = []
     rows: list[Any] = []
+    fed: list[tuple[int, ComparedCall]] = []
     dtypes: set[str | None] = set()
+    allowed: list[float | bool | str | None] = []  # -1 where a call has no limit of its own
     metrics: tuple[str, ...] = _METRICS["statistics"]
     for place, call in enumerate(calls):
         metrics = _METRICS[call.mode] + (own_metrics if call.mode == "tensor" else ())
@@ -88,11 +93,15 @@ def _data(
             ]
         )  # fmt: skip
         dtypes |= {_judged_as(row) for row in call.rows}
+        allowed.append(page_number(max((row.metrics.get("limit", -1.0) for row in call.rows), default=-1.0)))
         rows += [_row(place, call, row, metrics) for row in call.rows]
         if graphs is not None:
             graphs.add(place, call)
+        if call.fed:
+            fed.append((place, call))
     return {
         "pairs": pairs,
+        "allowed": allowed if {*allowed} - {-1.0} else [],
         "limits": [[dtype, limit] for dtype, limit in limits.items() if dtype in dtypes],
         "metrics": metrics,
         "bins": BINS,
@@ -100,6 +109,7 @@ def _data(
         "rows": rows,
         "stacks": ["\n".join(outside_frameworks(stack)) for stack in stacks],
         "graphs": [] if graphs is None else graphs.data(pairs),
+        "fed": [[*map(page_number, row)] for row in layers(fed)] if layers is not None and fed else [],
     }
 
 

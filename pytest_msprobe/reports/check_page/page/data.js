@@ -15,7 +15,10 @@ const allRows = Array.from({ length: rowCount }, (_, row) => row);
 
 /* What records can be grouped by: a key of each row that is quick to compare, and what is shown of a group by one row. */
 const GROUPINGS = [
-  ["API", (row) => columnsOf.api[row] * 4 + columnsOf.direction[row], (row) => [word("api", row), word("direction", row)].filter(Boolean).join(" ")],
+  [
+    "API", (row) => columnsOf.api[row] * 4 + columnsOf.direction[row],
+    (row) => `${word("api", row)} ${word("direction", row)}`.trim(),
+  ],
   byWord("metric that decides", "metric", NEVER),
   byWord("dtype", "dtype", NEVER),
   byWord("direction", "direction", "none"),
@@ -40,9 +43,8 @@ const ranked = [3, 2, 1, 0].flatMap((level) => allRows.filter((row) => severity(
 const wrongRows = ranked.filter(isWrong);
 
 function placeText(row) {
-  return [
-    word("card", row) && `on ${word("card", row)}`, word("dump", row) && `in ${word("dump", row)}`, page.runs.length > 1 && `of run ${runName(columnsOf.run[row])}`,
-  ].filter(Boolean).join(", ");
+  const card = word("card", row), dump = word("dump", row), run = page.runs.length > 1 && runName(columnsOf.run[row]);
+  return [card && `on ${card}`, dump && `in ${dump}`, run && `of run ${run}`].filter(Boolean).join(", ");
 }
 
 /* "<= " before a margin that is an upper bound: the limit that would decide was not computed. */
@@ -60,10 +62,12 @@ function fragmentOf(row) {
   return columnsOf.name.indexOf(name) === row ? name : [name, word("dump", row), word("card", row), columnsOf.run[row]].join("::");
 }
 
-/* The record that an address leads to, -1 if none. */
+/* The record that an address leads to, if any. */
 function linkedRow(fragment) {
+  const isLinked = (row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment;
   const first = columnsOf.name.indexOf(fragment);
-  return first >= 0 || !fragment.includes("::") ? first : allRows.findIndex((row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment);
+  if (first >= 0) return first;
+  return fragment.includes("::") ? allRows.find(isLinked) : undefined;
 }
 
 /* Commands on a record; a test of the reader's own has neither dump nor record. */

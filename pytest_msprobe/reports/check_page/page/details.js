@@ -1,63 +1,65 @@
 /* One record in full. */
 
+const MOST_OTHERS = 50;
+
 function sheetOf(row) {
-  const sheet = element("div"), details = page.details[row], outcome = word("outcome", row);
-  const facts = factsList([
-    ["result", [outcome, word("standard", row) && `by ${word("standard", row)}`].filter(Boolean).join(" "), outcome],
-    ["why", word("reason", row)],
-    ["error / allowed", severity(row) > 0 ? [marginOf(row), word("metric", row)].filter(Boolean).join(" of ") : ""],
-    ["dtype", word("dtype", row)],
-    ["judged", placeText(row)],
-    ["seconds", columnsOf.seconds[row] || ""],
-  ]);
-  sheet.append(element("h2", columnsOf.name[row]), linkButton(fragmentOf(row)), facts);
-  sheet.append(...commandsOf(row));
-  sheet.append(...historySection(row));
-  if (details) sheet.append(...parts(details));
-  else if (isWrong(row)) sheet.append(element("p", "What it says in full is in the journal: the page keeps that of the worst records alone."));
+  const details = page.details[row], outcome = word("outcome", row), standard = word("standard", row);
   const others = inOtherRuns(row);
-  if (others) sheet.append(element("h3", "The same record in other runs"), others);
-  return sheet;
+  const lacks = "What it says in full is in the journal: the page keeps that of the worst records alone.";
+  return element("div", [
+    element("h2", columnsOf.name[row]), linkButton(fragmentOf(row)),
+    factsList([
+      ["result", standard ? `${outcome} by ${standard}` : outcome, outcome],
+      ["why", word("reason", row)],
+      ["error / allowed", severity(row) > 0 ? [marginOf(row), word("metric", row)].filter(Boolean).join(" of ") : ""],
+      ["dtype", word("dtype", row)],
+      ["judged", placeText(row)],
+      ["seconds", columnsOf.seconds[row] || ""],
+    ]),
+    ...commandsOf(row), ...historySection(row),
+    ...(details ? parts(details) : isWrong(row) ? [element("p", lacks)] : []),
+    ...(others.length ? [element("h3", "The same record in other runs"), listOf(others)] : []),
+  ]);
 }
 
-function parts(details) {
-  const made = [element("pre", details.text)];
-  for (const output of details.outputs) if (output.outcome !== "pass" || details.outputs.length < 4) made.push(...outputParts(output));
-  for (const note of details.notes) made.push(element("pre", note));
-  if (details.inputs.length) made.push(element("h3", "Inputs"), inputsTable(details.inputs));
-  if (details.called.length) made.push(element("h3", "Called at, innermost first"), element("pre", details.called.join("\n")));
-  return made;
+function parts({ text, outputs, notes, inputs, called }) {
+  const shown = outputs.filter((output) => output.outcome !== "pass" || outputs.length < 4);
+  return [
+    element("pre", text), ...shown.flatMap(outputParts), ...notes.map((note) => element("pre", note)),
+    ...(inputs.length ? [element("h3", "Inputs"), inputsTable(inputs)] : []),
+    ...titledTexts([["Called at, innermost first", called.join("\n")]]),
+  ];
 }
 
-function outputParts(output) {
-  const shape = output.dtype ? ` ${output.dtype} (${output.shape.join(", ")})` : "";
-  const made = [element("h3", `${output.path}${shape}`)];
-  if (output.numbers.length) made.push(plainTable(["metric", "measured", "allowed"], output.numbers.map((cells) => cells.map((cell, place) => (place ? numberText(asNumber(cell)) : cell)))));
-  if (!output.map) return made;
-  made.push(element("p", "Where the error is: error / allowed of the worst element of each block", "soft"), errorMap(output.map), mapLegend());
-  made.push(element("p", `Elements by error, each bar up to so many ${output.map.unit === "ULP" ? "units of the last place" : "units"}, of the target${output.map.baseline_histogram.length ? " and, in grey, of the baseline" : ""}`, "soft"), errorHistogram(output.map));
-  if (output.map.worst.length) {
-    const baseline = output.map.worst.some((one) => one.baseline);
-    made.push(element("p", "The elements that err most", "soft"));
-    made.push(plainTable(["index", "target", "golden", ...(baseline ? ["baseline"] : [])], output.map.worst.map((one) => [`[${one.index.join(", ")}]`, one.target, one.golden, ...(baseline ? [one.baseline] : [])])));
-  }
-  return made;
+function outputParts({ path, dtype, shape, numbers, map }) {
+  const made = [element("h3", dtype ? `${path} ${dtype} (${shape.join(", ")})` : path)];
+  const lines = numbers.map(([name, ...cells]) => [name, ...cells.map(asNumber).map(numberText)]);
+  if (lines.length) made.push(plainTable(["metric", "measured", "allowed"], lines));
+  if (!map) return made;
+  const unit = map.unit === "ULP" ? "units of the last place" : "units";
+  const hasBaseline = map.worst.some((one) => one.baseline);
+  const whose = `of the target${map.baseline_histogram.length ? " and, in grey, of the baseline" : ""}`;
+  const meaning = "Where the error is: error / allowed of the worst element of each block";
+  made.push(element("p", meaning, "soft"), ...errorMap(map));
+  made.push(element("p", `Elements by error, each bar up to so many ${unit}, ${whose}`, "soft"), errorHistogram(map));
+  if (!map.worst.length) return made;
+  const sides = ["target", "golden", ...(hasBaseline ? ["baseline"] : [])];
+  const worst = map.worst.map((one) => [`[${one.index.join(", ")}]`, ...sides.map((side) => one[side])]);
+  return [...made, element("p", "The elements that err most", "soft"), plainTable(["index", ...sides], worst)];
 }
 
 function inputsTable(inputs) {
-  const cells = inputs.map(([path, dtype, shape, least, greatest, mean, rms, lost]) => [path, `${dtype} (${shape.join(", ")})`, ...[least, greatest, mean, rms].map((value) => numberText(asNumber(value))), lost || ""]);
-  return plainTable(["input", "tensor", "least", "greatest", "mean", "rms", "NaN, inf"], cells);
+  const lines = inputs.map(([path, dtype, shape, ...numbers]) => {
+    const lost = numbers.pop();
+    return [path, `${dtype} (${shape.join(", ")})`, ...numbers.map(asNumber).map(numberText), lost || ""];
+  });
+  return plainTable(["input", "tensor", "least", "greatest", "mean", "rms", "NaN, inf"], lines);
 }
 
 function inOtherRuns(row) {
-  const name = columnsOf.name[row], list = element("ul");
-  for (let other = 0; other < rowCount; other++) {
-    if (other === row || columnsOf.name[other] !== name) continue;
-    const button = element("button", `${word("outcome", other)} ${severity(other) ? marginOf(other) : ""} ${placeText(other)}`, word("outcome", other)), item = element("li");
-    button.addEventListener("click", () => open(other));
-    item.append(button);
-    list.append(item);
-    if (list.children.length >= 50) break;
-  }
-  return list.children.length ? list : null;
+  const others = allRows.filter((other) => other !== row && columnsOf.name[other] === columnsOf.name[row]);
+  return others.slice(0, MOST_OTHERS).map((other) => {
+    const outcome = word("outcome", other), margin = severity(other) ? marginOf(other) : "";
+    return recordButton(other, `${outcome} ${margin} ${placeText(other)}`, outcome);
+  });
 }

@@ -1,104 +1,91 @@
 const OUTCOMES = ["fail", "crash", "timeout", "oom", "error", "warn", "pass", "skip"];
 const LOW = -4, HIGH = 6, BINS = 40;
-const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: [], plotted: [] };
+const LOOKS = ["skip", "pass", "warn", "fail"];
+const outcomeOf = (row) => word("outcome", row);
+const state = { by: 0, group: null, plotted: [] };
 
-const table = makeTable(byId("scroller"), [
-  { title: "Result", width: 80, narrow: 60, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
+const wordColumn = (title, width, name) => ({ title, width, of: (row) => word(name, row) });
+const table = makeRecords(ranked, [
+  { title: "Result", width: 80, narrow: 60, of: outcomeOf, by: severity, look: outcomeOf },
   ...historyColumns(),
   { title: "Record", width: 210, narrow: 120, name: true, of: (row) => columnsOf.name[row] },
-  { title: "Error / allowed", width: 120, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
-  { title: "Why", width: hasPast ? 140 : 220, narrow: 180, grow: true, of: (row) => word("reason", row) },
-  { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
-  { title: "Metric that decides", width: 174, of: (row) => word("metric", row) },
-  { title: "Standard", width: 130, of: (row) => word("standard", row) },
+  {
+    title: "Error / allowed", width: 120, number: true,
+    of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : ""),
+  },
+  { ...wordColumn("Why", hasPast ? 140 : 220, "reason"), narrow: 180, grow: true },
+  wordColumn("Dtype", 84, "dtype"), wordColumn("Metric that decides", 174, "metric"),
+  wordColumn("Standard", 130, "standard"),
   { title: "Seconds", width: 94, number: true, of: (row) => columnsOf.seconds[row] || "" },
-  ...(wordsOf.card.length > 1 ? [{ title: "Card", width: 90, of: (row) => word("card", row) }] : []),
-  ...(wordsOf.dump.length > 1 ? [{ title: "Dump", width: 120, of: (row) => word("dump", row) }] : []),
+  ...(wordsOf.card.length > 1 ? [wordColumn("Card", 90, "card")] : []),
+  ...(wordsOf.dump.length > 1 ? [wordColumn("Dump", 120, "dump")] : []),
   ...(page.runs.length > 1 ? [{ title: "Run", width: 120, of: (row) => runName(columnsOf.run[row]) }] : []),
   { title: "#", width: 70, number: true, of: (row) => row },
-], { open: show, label: "Records", name: "records" });
-
-const COLOURS = ["skip", "pass", "warn", "fail"];
+], {
+  open: show, label: "Records", name: "records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
+  textOf: (row) => [columnsOf.name[row], ...SEARCHED.map((name) => word(name, row))],
+  isWanted: (row) => state.group === null || GROUPINGS[state.by][1](row) === state.group,
+  forget: () => { state.group = null; showGroups(); },
+  changed: (rows) => {
+    const judged = new Set(rows.filter(severity));
+    state.plotted = points.filter(({ row }) => judged.has(row));
+    drawPlot();
+  },
+});
+const SEARCHED = ["dtype", "metric", "standard", "reason", "card", "dump"];
 
 /* A record in the plot; its label is made when the pointer is on it. */
 class Point {
   constructor(row) { this.row = row; }
   get value() { return margins[this.row]; }
   get place() { return this.row; }
-  get outcome() { return COLOURS[severity(this.row)]; }
+  get outcome() { return LOOKS[severity(this.row)]; }
   get isMarked() { return isWrong(this.row); }
   get label() { return `${columnsOf.name[this.row]} ${placeText(this.row)}`; }
 }
 const points = allRows.map((row) => new Point(row));
-const plot = new LogPlot(byId("plot"), byId("tip"), {
+const plot = new LogPlot(byId("plot"), {
   titles: { x: "record, in the order of the run", y: "error / allowed" },
-  limits: [{ value: 1, text: "limit", outcome: "fail" }], choose: (point) => open(point.row),
+  limits: [{ value: 1, text: "limit", outcome: "fail" }], choose: (point) => table.goTo(point.row),
 });
-
-/* Which rows are shown. */
-
-function refresh() {
-  const key = GROUPINGS[state.by][1], shown = outcomeWords.map((outcome) => state.shown.has(outcome)), visible = new Uint8Array(rowCount);
-  const rows = ranked.filter((row) => shown[outcomeCodes[row]] && (state.group === null || key(row) === state.group) && matches(row));
-  for (const row of rows) visible[row] = severity(row);
-  table.show(rows);
-  byId("count").textContent = `${rows.length} of ${rowCount} records`;
-  state.plotted = points.filter((point) => visible[point.row]);
-  drawPlot();
-}
 
 function drawPlot() {
   plot.draw(state.plotted, points[table.chosen()], rowCount);
 }
 
-function matches(row) {
-  if (!state.words.length) return true;
-  const text = state.texts[row] ??= [columnsOf.name[row], ...["dtype", "metric", "standard", "reason", "card", "dump"].map((name) => word(name, row))].join(" ").toLowerCase();
-  return state.words.every((one) => text.includes(one));
-}
-
-/* The chosen record. */
+/* The chosen record, or the overview where none is. */
 
 function show(row) {
-  byId("details").replaceChildren(row === null ? overview() : sheetOf(row));
-  byId("details").scrollTop = 0;
-  if (row !== null) openPane("details-box");
+  showSheet([row === null ? overview() : sheetOf(row)], row === null ? "" : fragmentOf(row));
   plot.choose(points[row]);
-  setFragment(row === null ? "" : fragmentOf(row));
 }
 
-function open(row) {
-  if (!table.rows().includes(row)) widen();
-  table.scrollTo(row);
-  table.choose(row);
-}
-
-/* Show everything again. */
-function widen() {
-  state.words = [];
-  state.group = null;
-  byId("search").value = "";
-  state.showAll();
-  groups();
-  refresh();
+/* A button that opens a record. */
+function recordButton(row, text, look) {
+  return button(text, () => table.goTo(row), look);
 }
 
 /* Groups: how many of each failed, and the shares of the limits that they used up, small to the left, with the limit. */
 
 const MOST_GROUPS = 300;
 
-function groups() {
+function showGroups() {
   const [, key, text, order] = GROUPINGS[state.by], found = new Map();
   for (const row of ranked) {
-    let group = found.get(key(row));
     // Rows come the worst first, so that the first of a group is its worst.
-    if (!group) found.set(key(row), group = { key: key(row), first: row, count: 0, wrong: 0, bins: new Uint32Array(BINS) });
+    const group = found.get(key(row)) ?? { key: key(row), first: row, count: 0, wrong: 0, bins: new Uint32Array(BINS) };
+    found.set(key(row), group);
     group.count++;
     if (isWrong(row)) group.wrong++;
     if (severity(row) > 0) group.bins[binOf(margins[row])]++;
   }
   const sorted = order ? [...found.values()].sort(order) : [...found.values()];
-  byId("groups").replaceChildren(...sorted.slice(0, MOST_GROUPS).map((group) => groupButton(group, text(group.first))));
+  const shown = sorted.slice(0, MOST_GROUPS).map((group) => asGroup(group, text(group.first)));
+  groupButtons(shown, state.group, (chosen) => {
+    state.group = chosen;
+    showGroups();
+    table.refresh();
+  });
   if (sorted.length > MOST_GROUPS) byId("groups").append(element("p", `and ${sorted.length - MOST_GROUPS} more`));
 }
 
@@ -108,25 +95,15 @@ function binOf(margin) {
   return Math.max(1, Math.min(BINS - 1, Math.ceil(((Math.log10(margin) - LOW) / (HIGH - LOW)) * (BINS - 1))));
 }
 
-function groupButton(group, name) {
-  const button = element("button"), strip = element("canvas"), judged = severity(group.first) > 0;
-  button.append(element("span", name, "name"), element("span", `${group.wrong ? `${group.wrong} of ` : ""}${group.count}`, group.wrong ? "fail" : ""), strip);
-  button.title = judged ? `${name}: largest error / allowed ${marginOf(group.first)}` : name;
-  button.setAttribute("aria-pressed", String(state.group === group.key));
-  button.addEventListener("click", () => {
-    state.group = state.group === group.key ? null : group.key;
-    byId("groups").querySelectorAll("button").forEach((one) => one.setAttribute("aria-pressed", String(one === button && state.group !== null)));
-    refresh();
-  });
-  drawStrip(strip, group.bins);
-  return button;
+function asGroup({ key, first, count, wrong, bins }, name) {
+  const counts = element("span", `${wrong ? `${wrong} of ` : ""}${count}`, wrong ? "fail" : "");
+  const title = severity(first) > 0 ? `${name}: largest error / allowed ${marginOf(first)}` : name;
+  return { key, title, content: [element("span", name, "name"), counts, strip(bins)] };
 }
 
-function drawStrip(canvas, bins) {
-  canvas.width = BINS * 6;
-  canvas.height = 14;
+function strip(bins) {
+  const canvas = element("canvas", [], "", { width: BINS * 6, height: 14 }), limit = binOf(1);
   const pen = canvas.getContext("2d"), style = getComputedStyle(document.body), top = Math.log2(1 + Math.max(...bins));
-  const limit = binOf(1);
   bins.forEach((count, place) => {
     if (!count) return;
     const height = 2 + (11 * Math.log2(1 + count)) / top;
@@ -135,6 +112,7 @@ function drawStrip(canvas, bins) {
   });
   pen.fillStyle = style.getPropertyValue("--soft");
   pen.fillRect(limit * 6 + 5, 0, 1, 14);
+  return canvas;
 }
 
 /* Keys that work everywhere but in a field. */
@@ -142,7 +120,7 @@ function drawStrip(canvas, bins) {
 function nextFailure() {
   const rows = table.rows(), at = rows.indexOf(table.chosen());
   const next = rows.find((row, place) => place > at && isWrong(row)) ?? rows.find(isWrong);
-  if (next !== undefined) open(next);
+  if (next !== undefined) table.goTo(next);
 }
 
 function showOverview() {
@@ -150,12 +128,9 @@ function showOverview() {
   show(null);
 }
 
-const KEYS = { f: nextFailure, o: showOverview };
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && event.target === byId("search")) return byId("scroller").focus();
-  if (!isForPage(event) || !(event.key in KEYS)) return;
-  event.preventDefault();
-  KEYS[event.key]();
+onKeys(document, (event) => {
+  if (event.key === "Escape" && event.target === byId("search")) byId("scroller").focus();
+  return isForPage(event) ? { f: nextFailure, o: showOverview } : {};
 });
 
 /* Paper has no table to scroll: it gets the overview and the worst records in full. */
@@ -163,47 +138,25 @@ document.addEventListener("keydown", (event) => {
 const PRINTED = 40;
 
 window.addEventListener("beforeprint", () => {
-  byId("print").replaceChildren(overview(), ...wrongRows.slice(0, PRINTED).map((row) => {
-    const article = element("article");
-    article.append(sheetOf(row));
-    return article;
-  }));
+  const sheets = wrongRows.slice(0, PRINTED).map((row) => element("article", sheetOf(row)));
+  byId("print").replaceChildren(overview(), ...sheets);
 });
 window.addEventListener("afterprint", () => byId("print").replaceChildren());
 
-function start() {
-  const counts = Object.fromEntries(countBy(allRows, (row) => word("outcome", row)));
-  const where = page.runs.length === 1 ? page.runs[0].name : `${page.runs.length} runs`;
-  const about = page.runs.length === 1 ? [page.runs[0].began, ...page.runs[0].devices].filter(Boolean).join(", ") : "Each record of each run, the worst first";
-  showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about, runNotes());
-  byId("by").replaceChildren(...GROUPINGS.map(([name], place) => {
-    const option = element("option", name);
-    option.value = String(place);
-    return option;
-  }));
-  byId("by").addEventListener("change", (event) => {
-    state.by = Number(event.target.value);
-    state.group = null;
-    groups();
-    refresh();
-  });
-  state.showAll = outcomeButtons(byId("outcomes"), OUTCOMES, counts, state.shown, refresh);
-  onWords(byId("search"), (words) => { state.words = words; refresh(); });
-  byId("show-overview").addEventListener("click", KEYS.o);
-  window.addEventListener("resize", drawPlot);
-  window.addEventListener("themechange", groups);
-  byId("plot-box").append(plotLegend([
-    ...(wrongRows.length ? [["marked", "failed"]] : []), ...["warn", "pass"].filter((outcome) => counts[outcome]).map((outcome) => [outcome, `${outcome}ed`]), ["limit", "limit"],
-  ]));
-  groups();
-  oneStop(byId("groups"), "button");
-  refresh();
-  // A link to a record opens it.
-  onLink((fragment) => {
-    const linked = linkedRow(fragment);
-    if (linked >= 0) open(linked);
-    return linked >= 0;
-  }, showOverview);
-}
-
-start();
+const [run] = page.runs, isOneRun = page.runs.length === 1;
+const where = isOneRun ? run.name : `${page.runs.length} runs`;
+const facts = [run.began, ...run.devices].filter(Boolean).join(", ");
+const about = isOneRun ? facts : "Each record of each run, the worst first";
+showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about, runNotes());
+choices(byId("by"), GROUPINGS.map(([name], place) => [name, place]), (by) => showGroup(Number(by), null));
+byId("show-overview").addEventListener("click", showOverview);
+window.addEventListener("resize", drawPlot);
+window.addEventListener("themechange", showGroups);
+const met = ["warn", "pass"].filter((outcome) => table.counts[outcome]);
+byId("plot-box").append(plotLegend([
+  ...(wrongRows.length ? [["marked", "failed"]] : []), ...met.map((one) => [one, `${one}ed`]), ["limit", "limit"],
+]));
+showGroups();
+oneStop(byId("groups"), "button");
+table.refresh();
+table.followLinks(linkedRow, showOverview);

@@ -1,11 +1,16 @@
 /* Calls by place: each column of the page is a list. */
 
 const OUTCOMES = ["fail", "missing", "partner", "warn", "pass", "skip", ""];
-const OUTCOME_WORDS = { fail: "wrong", missing: "missing", partner: "with one that is wrong", warn: "warned", pass: "right", skip: "not judged, with a reason", "": "not judged" };
+const OUTCOME_WORDS = {
+  fail: "wrong", missing: "missing", partner: "with one that is wrong", warn: "warned", pass: "right",
+  skip: "not judged, with a reason", "": "not judged",
+};
 const SEVERITY = { fail: 6, missing: 5, partner: 4, warn: 3, pass: 2, skip: 1, "": 0 };
 const MISSING = SEVERITY.missing;
 const { lane: laneOf, column: columnOf, name: nameOf } = page.columns;
 const word = (name, call) => page.words[name][page.columns[name][call]];
+const outcomeOf = (call) => word("outcome", call);
+const rankOf = (call) => page.lanes[laneOf[call]];
 const allCalls = Array.from(nameOf, (_, call) => call);
 const columnCount = columnOf.reduce((most, column) => Math.max(most, column + 1), 1);
 const severityOf = page.words.outcome.map((outcome) => SEVERITY[outcome] ?? SEVERITY.fail);
@@ -19,13 +24,7 @@ for (const call of allCalls) {
   if (callAt[at] < 0 || severity(call) > severity(callAt[at]) || beginnings.has(call)) callAt[at] = call;
 }
 
-const joinsOf = new Map();
-page.joins.forEach((join) => join.forEach((call) => { if (!joinsOf.has(call)) joinsOf.set(call, join); }));
-
-function fragmentOf(call) {
-  return `${page.lanes[laneOf[call]]}/${nameOf[call]}`;
-}
-
-function linkedCall(fragment) {
-  return fragment ? allCalls.findIndex((call) => fragmentOf(call) === fragment) : -1;
-}
+// Of several that a call is in, the first.
+const joinsOf = new Map(page.joins.toReversed().flatMap((join) => join.map((call) => [call, join])));
+const fragmentOf = (call) => `${rankOf(call)}/${nameOf[call]}`;
+const linkedCall = (fragment) => allCalls.find((call) => fragment && fragmentOf(call) === fragment);

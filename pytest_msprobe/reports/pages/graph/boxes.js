@@ -9,37 +9,27 @@ class BoxesView {
     this.view = view;
     this.layouts = new Map();
     this.drawing = new BoxesDrawing(view);
-    this.box = element("div", undefined, "boxes");
-    this.box.tabIndex = 0;
-    const help = element("p", BOXES_HELP, "unseen");
-    help.id = "boxes-help";
-    for (const [name, value] of [["role", "application"], ["aria-label", "Boxes and edges"], ["aria-describedby", help.id]]) this.box.setAttribute(name, value);
     // The outline is for those who listen; what is chosen here is said.
-    const canvas = svg("svg", { "aria-hidden": "true" });
-    canvas.append(this.drawing.stage);
-    this.said = element("p", undefined, "said");
-    this.said.setAttribute("role", "status");
-    this.box.append(canvas);
+    this.box = element("div", svg("svg", { "aria-hidden": "true" }, this.drawing.stage), "boxes", {
+      tabindex: 0, role: "application", "aria-label": "Boxes and edges", "aria-describedby": "boxes-help",
+    });
+    const help = element("p", BOXES_HELP, "unseen", { id: "boxes-help" });
+    this.said = element("p", [], "said", { role: "status" });
     this.parts = [this.#head(), this.box, this.said, help];
     this.camera = new BoxesCamera(this.box, this.drawing.stage);
     this.box.addEventListener("click", (event) => this.#click(event.target));
     this.box.addEventListener("dblclick", (event) => this.#doubleClick(event.target));
-    this.box.addEventListener("keydown", (event) => this.#press(event));
+    onKeys(this.box, (event) => this.#keys(event));
     new ResizeObserver(() => this.show()).observe(this.box);
   }
 
   #head() {
-    const head = element("div", undefined, "pane-head");
-    this.note = element("span", undefined, "note");
-    head.append(element("h2", "Boxes and edges"), this.note);
-    for (const [text, title, act] of [["+", "larger (+)", () => this.camera.zoom(1.25)], ["−", "smaller (-)", () => this.camera.zoom(0.8)], ["fit", "all of it (0)", () => this.camera.fit()]]) {
-      const button = element("button", text, "zoom");
-      button.title = title;
-      button.setAttribute("aria-label", title);
-      button.addEventListener("click", act);
-      head.append(button);
-    }
-    return head;
+    const zooms = [
+      ["+", "larger (+)", () => this.camera.zoom(1.25)], ["−", "smaller (-)", () => this.camera.zoom(0.8)],
+      ["fit", "all of it (0)", () => this.camera.fit()],
+    ].map(([text, title, act]) => filled(button(text, act, "zoom"), [], { title, "aria-label": title }));
+    this.note = element("span", [], "note");
+    return element("div", [element("h2", "Boxes and edges"), this.note, ...zooms], "pane-head");
   }
 
   /* Show what is chosen. After the outline, so that a page opens as fast as without. */
@@ -109,20 +99,18 @@ class BoxesView {
     this.camera.bring(this.layout.items.get(this.view.at.chosen));
   }
 
-  #press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.box || !this.layout) return;
-    const { chosen, tree } = this.view.at, { layout } = this, item = layout.items.get(chosen);
+  #keys(event) {
+    const { chosen, tree } = this.view.at, { layout } = this;
+    if (event.target !== this.box || !layout || chosen <= 0) return {};
+    const item = layout.items.get(chosen), into = item?.isOpen ? tree.children(chosen)[0] : undefined;
     const along = (here, there) => this.drawing.edges.find((edge) => edge[here] === chosen && edge[there] > 0)?.[there];
-    const near = (step) => layout.sibling(chosen, step), into = item?.isOpen ? tree.children(chosen)[0] : undefined;
-    const keys = {
-      ...this.view.keys(),
-      ArrowDown: () => this.view.goTo(into ?? along("from", "to") ?? near(1)), ArrowUp: () => this.view.goTo(along("to", "from") ?? near(-1)),
-      ArrowRight: () => this.view.goTo(near(1)), ArrowLeft: () => this.view.goTo(near(-1)),
-      Enter: () => this.#toggle(chosen), " ": () => this.#toggle(chosen), Escape: () => this.view.goTo(tree.run.parents[chosen]),
-      "+": () => this.camera.zoom(1.25), "-": () => this.camera.zoom(0.8), 0: () => this.camera.fit(), x: () => this.view.enter("outline"),
+    const near = (step) => layout.sibling(chosen, step), go = (node) => this.view.goTo(node);
+    return {
+      ...this.view.keys(), x: () => this.view.enter("outline"), Escape: () => go(tree.run.parents[chosen]),
+      ArrowDown: () => go(into ?? along("from", "to") ?? near(1)), ArrowUp: () => go(along("to", "from") ?? near(-1)),
+      ArrowRight: () => go(near(1)), ArrowLeft: () => go(near(-1)),
+      Enter: () => this.#toggle(chosen), " ": () => this.#toggle(chosen),
+      "+": () => this.camera.zoom(1.25), "-": () => this.camera.zoom(0.8), 0: () => this.camera.fit(),
     };
-    if (chosen <= 0 || !Object.hasOwn(keys, event.key)) return;
-    event.preventDefault();
-    keys[event.key]();
   }
 }

@@ -72,19 +72,19 @@ class BoxesDrawing {
   }
 
   #group(item, className) {
-    const group = svg("g", { class: className });
-    group.dataset.node = item.node;
-    group.append(svg("title", {}, item.others ? `${item.texts.join(", ")}: show them` : this.tree.run.names[item.node]));
-    group.append(svg("rect", { x: item.x - item.width / 2, y: item.y - item.height / 2, width: item.width, height: item.height, rx: 6 }));
+    const { x, y, width, height, node } = item;
+    const title = item.others ? `${item.texts.join(", ")}: show them` : this.tree.run.names[node];
+    const rect = svg("rect", { x: x - width / 2, y: y - height / 2, width, height, rx: 6 });
+    const group = svg("g", { class: className, "data-node": node }, [svg("title", {}, title), rect]);
     this.elements.set(item.node, group);
     return group;
   }
 
   /* What opens or closes a box by one click, large enough for a finger. */
   #fold(x, y, isOpen) {
-    const fold = svg("g", { class: "fold-box" });
-    fold.append(svg("rect", { x: x - 12, y: y - 12, width: 24, height: 24, class: "room" }), svg("text", { x, y: y + 4, "text-anchor": "middle" }, isOpen ? "▾" : "▸"));
-    return fold;
+    const room = svg("rect", { x: x - 12, y: y - 12, width: 24, height: 24, class: "room" });
+    const arrow = svg("text", { x, y: y + 4, "text-anchor": "middle" }, isOpen ? "▾" : "▸");
+    return svg("g", { class: "fold-box" }, [room, arrow]);
   }
 
   #moduleBox(item) {

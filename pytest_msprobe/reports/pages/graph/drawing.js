@@ -39,8 +39,7 @@ class GraphDrawing {
 
   #box(tree, block) {
     const top = tree.rowOf[block], end = tree.rowOf[tree.last[block]], depth = tree.depth[block];
-    const box = element("div", undefined, `box ${tree.outcome(block)}`);
-    box.setAttribute("aria-hidden", "true");
+    const box = element("div", [], `box ${tree.outcome(block)}`, { "aria-hidden": true });
     Object.assign(box.style, {
       top: `${top * GRAPH_ROW + 2}px`, height: `${(end - top + 1) * GRAPH_ROW}px`,
       left: `${this.#left(depth)}px`, right: `${this.#right(depth)}px`,
@@ -50,30 +49,25 @@ class GraphDrawing {
 
   #row(tree, row, chosen, briefOf) {
     const node = tree.rows[row], depth = tree.depth[node], isBlock = tree.isBlock(node), isOpen = isBlock && tree.open[node];
-    const made = element("div", undefined, `call ${tree.outcome(node)} ${isOpen ? "open" : ""} ${node === chosen ? "chosen" : ""}`);
-    made.id = `call-${node}`;
-    made.dataset.node = node;
-    made.setAttribute("role", "treeitem");
-    made.setAttribute("aria-level", depth);
-    made.setAttribute("aria-selected", String(node === chosen));
-    if (isBlock) made.setAttribute("aria-expanded", String(Boolean(isOpen)));
-    made.title = tree.run.names[node];
-    Object.assign(made.style, { top: `${row * GRAPH_ROW + 4}px`, left: `${this.#left(depth)}px`, right: `${this.#right(depth)}px` });
-    const [name, about] = tree.label(node);
-    made.append(element("span", isBlock ? (isOpen ? "▾" : "▸") : "", "fold"), element("span", name, "name"), element("span", about, "about"));
+    const outcome = tree.outcome(node), isChosen = node === chosen, [name, about] = tree.label(node);
     const brief = briefOf(node);
-    if (brief && !isOpen) made.append(element("span", brief, "brief"));
     const cause = { c: "culprit", i: "inherited" }[tree.run.causes[node]];
-    if (cause) made.append(element("span", cause, `badge ${cause}`));
-    if (tree.wrong[node]) made.append(this.#inside("inside", tree.wrong[node], "wrong inside"));
-    else if (isBlock && !isOpen && tree.worst[node] === "w" && tree.outcome(node) !== "warn") made.append(this.#inside("inside-warn", "!", "warnings inside"));
-    return made;
-  }
-
-  #inside(className, short, words) {
-    const badge = element("span", short, `badge ${className}`);
-    badge.append(element("span", ` ${words}`, "words"));
-    return badge;
+    const hasWarnings = isBlock && !isOpen && tree.worst[node] === "w" && outcome !== "warn";
+    const wrong = tree.wrong[node], warnings = ["inside-warn", "!", "warnings inside"];
+    const [look, short, words] = wrong ? ["inside", wrong, "wrong inside"] : warnings;
+    const inside = element("span", [short, element("span", ` ${words}`, "words")], `badge ${look}`);
+    const parts = [
+      element("span", isBlock ? (isOpen ? "▾" : "▸") : "", "fold"), element("span", name, "name"),
+      element("span", about, "about"),
+      ...(brief && !isOpen ? [element("span", brief, "brief")] : []),
+      ...(cause ? [element("span", cause, `badge ${cause}`)] : []),
+      ...(tree.wrong[node] || hasWarnings ? [inside] : []),
+    ];
+    return element("div", parts, `call ${outcome} ${isOpen ? "open" : ""} ${isChosen ? "chosen" : ""}`, {
+      id: `call-${node}`, "data-node": node, role: "treeitem", "aria-level": depth, "aria-selected": isChosen,
+      ...(isBlock ? { "aria-expanded": Boolean(isOpen) } : {}), title: tree.run.names[node],
+      style: `top: ${row * GRAPH_ROW + 4}px; left: ${this.#left(depth)}px; right: ${this.#right(depth)}px`,
+    });
   }
 
   #arcs(tree, flow, chosen, first, last) {

@@ -14,12 +14,11 @@ class GraphView {
     this.bar = new GraphBar(this);
     this.details = new GraphDetails(this);
     this.boxes = new BoxesView(this);
-    const middle = element("div", undefined, "panes");
-    middle.dataset.direction = "row";
-    middle.append(
-      graphPane("outline", "Outline", [this.scroller], { size: 480 }), graphPane("boxes", "Boxes and edges", this.boxes.parts, {}),
-      graphPane("details", "The chosen call", [this.details.box], { size: 340 }),
-    );
+    const middle = element("div", [
+      graphPane("outline", "Outline", [this.scroller], { "data-size": 480 }),
+      graphPane("boxes", "Boxes and edges", this.boxes.parts, {}),
+      graphPane("details", "The chosen call", [this.details.box], { "data-size": 340 }),
+    ], "panes", { "data-direction": "row" });
     box.classList.add("graph");
     box.replaceChildren(this.bar.box, middle);
     this.box = box;
@@ -29,13 +28,10 @@ class GraphView {
   }
 
   #makeScroller() {
-    const scroller = element("div", undefined, "scroller"), canvas = element("div", undefined, "canvas");
-    scroller.tabIndex = 0;
-    scroller.setAttribute("role", "tree");
-    scroller.setAttribute("aria-label", "Modules and calls");
-    canvas.setAttribute("role", "presentation");
-    scroller.append(canvas);
-    scroller.addEventListener("keydown", (event) => this.#press(event));
+    const canvas = element("div", [], "canvas", { role: "presentation" });
+    const facts = { tabindex: 0, role: "tree", "aria-label": "Modules and calls" };
+    const scroller = element("div", canvas, "scroller", facts);
+    onKeys(scroller, () => this.#outlineKeys());
     scroller.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()));
     canvas.addEventListener("click", (event) => this.#click(event.target));
     new ResizeObserver(() => this.draw()).observe(scroller);
@@ -195,22 +191,20 @@ class GraphView {
 
   /* Keys of the outline are those of any tree. */
 
-  #press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+  #outlineKeys() {
     const { tree, chosen } = this.at, row = chosen > 0 ? tree.rowOf[chosen] : 0, node = tree.rows[row];
+    if (!tree.rows.length) return {};
+    const isBlock = tree.isBlock(node), isOpen = isBlock && tree.open[node], parent = tree.run.parents[node];
     const to = (place) => this.choose(tree.rows[Math.max(0, Math.min(tree.rows.length - 1, place))]);
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / GRAPH_ROW) - 1);
-    const keys = {
+    return {
       ArrowDown: () => to(row + 1), ArrowUp: () => to(row - 1), Home: () => to(0), End: () => to(tree.rows.length - 1),
       PageDown: () => to(row + page), PageUp: () => to(row - page),
-      ArrowRight: () => (tree.isBlock(node) && !tree.open[node] ? this.fold(node, true) : tree.isBlock(node) && to(row + 1)),
-      ArrowLeft: () => (tree.isBlock(node) && tree.open[node] ? this.fold(node, false) : tree.run.parents[node] > 0 && this.choose(tree.run.parents[node])),
+      ArrowRight: () => (isBlock && !isOpen ? this.fold(node, true) : isBlock && to(row + 1)),
+      ArrowLeft: () => (isOpen ? this.fold(node, false) : parent > 0 && this.choose(parent)),
       Enter: () => this.fold(node, !tree.open[node]), " ": () => this.fold(node, !tree.open[node]),
       ...this.keys(), x: () => this.enter("boxes"),
     };
-    if (!tree.rows.length || !Object.hasOwn(keys, event.key)) return;
-    event.preventDefault();
-    keys[event.key]();
   }
 
   #click(target) {
@@ -222,11 +216,6 @@ class GraphView {
   }
 }
 
-function graphPane(name, title, parts, { size }) {
-  const pane = element("section", undefined, "pane");
-  pane.id = `graph-${name}`;
-  pane.setAttribute("aria-label", title);
-  if (size) pane.dataset.size = size;
-  pane.append(...parts);
-  return pane;
+function graphPane(name, title, parts, facts) {
+  return element("section", parts, "pane", { id: `graph-${name}`, "aria-label": title, ...facts });
 }

@@ -6,16 +6,6 @@ function showHeader(title, about, notes = []) {
   byId("notes").replaceChildren(...notes.map((note) => element("p", note)));
 }
 
-function showLinks() {
-  byId("links").hidden = !page.links?.length;
-  byId("links").replaceChildren(...(page.links ?? []).map(([text, address, title]) => {
-    const link = element("a", text);
-    link.href = address;
-    link.title = title ?? "";
-    return link;
-  }));
-}
-
 function showTheme() {
   byId("theme").textContent = `colors: ${chosenTheme}`;
 }
@@ -27,4 +17,5 @@ byId("theme").addEventListener("click", () => {
   showTheme();
 });
 showTheme();
-showLinks();
+byId("links").hidden = !page.links?.length;
+byId("links").append(...(page.links ?? []).map(([text, href, title = ""]) => element("a", text, "", { href, title })));

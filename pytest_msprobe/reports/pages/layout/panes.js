@@ -47,50 +47,45 @@ class Pane {
   }
 
   #addHead() {
-    const head = element("div", undefined, "pane-head"), title = this.box.getAttribute("aria-label");
-    this.button = element("button", undefined, "fold");
-    this.button.setAttribute("aria-label", `show ${title}`);
-    this.button.setAttribute("aria-controls", this.box.id);
-    this.button.addEventListener("click", () => this.setFolded(!this.isFolded));
-    head.append(this.button, element("h2", title));
-    this.box.prepend(head);
+    const title = this.box.getAttribute("aria-label");
+    this.button = button("", () => this.setFolded(!this.isFolded), "fold");
+    filled(this.button, [], { "aria-label": `show ${title}`, "aria-controls": this.box.id });
+    this.box.prepend(element("div", [this.button, element("h2", title)], "pane-head"));
   }
 }
 
 /* The border of a pane; `sign` is -1 where the pane comes after it. */
 function separator(pane, sign) {
-  const line = element("div", undefined, `separator ${sign > 0 ? "before" : "after"}`);
-  const say = () => line.setAttribute("aria-valuenow", String(Math.round(pane.size)));
-  const facts = { role: "separator", "aria-orientation": pane.isRow ? "vertical" : "horizontal", "aria-label": `Size of ${pane.box.getAttribute("aria-label")}`,
-    "aria-controls": pane.box.id, "aria-valuemin": pane.least, "aria-valuemax": 4000, "aria-valuenow": pane.first };
-  for (const [name, value] of Object.entries(facts)) line.setAttribute(name, value);
-  line.tabIndex = 0;
-  line.addEventListener("pointerdown", (event) => {
-    const start = pane.isRow ? event.clientX : event.clientY, size = pane.size;
-    line.setPointerCapture(event.pointerId);
-    line.onpointermove = (moved) => pane.setSize(size + sign * ((pane.isRow ? moved.clientX : moved.clientY) - start));
-    line.onlostpointercapture = () => { line.onpointermove = null; say(); };
-    event.preventDefault();
+  const line = element("div", [], `separator ${sign > 0 ? "before" : "after"}`, {
+    role: "separator", tabindex: 0, "aria-orientation": pane.isRow ? "vertical" : "horizontal",
+    "aria-label": `Size of ${pane.box.getAttribute("aria-label")}`, "aria-controls": pane.box.id,
+    "aria-valuemin": pane.least, "aria-valuemax": 4000, "aria-valuenow": pane.first,
   });
+  const say = () => line.setAttribute("aria-valuenow", Math.round(pane.size));
+  onDrag(line, () => pane.size, (size, x, y) => pane.setSize(size + sign * (pane.isRow ? x : y)), say);
   line.addEventListener("dblclick", () => pane.setSize(pane.first));
-  const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-  line.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") pane.setFolded(!pane.isFolded);
-    else if (event.key in STEPS) pane.setSize(pane.size + sign * STEPS[event.key] * PANE_STEP);
-    else return;
-    event.preventDefault();
-    say();
-  });
+  const resize = ([down, right]) => () => { pane.setSize(pane.size + sign * (down + right) * PANE_STEP); say(); };
+  const moves = Object.fromEntries(Object.entries(ARROWS).map(([key, move]) => [key, resize(move)]));
+  onKeys(line, () => ({ ...moves, Enter: () => pane.setFolded(!pane.isFolded) }));
   return line;
+}
+
+/* While a border is dragged, `moved` is called with the size at the start and how far the pointer is from there. */
+function onDrag(line, sizeOf, moved, ended = () => {}) {
+  line.addEventListener("pointerdown", (event) => {
+    const size = sizeOf();
+    line.setPointerCapture(event.pointerId);
+    line.onpointermove = (now) => moved(size, now.clientX - event.clientX, now.clientY - event.clientY);
+    line.onlostpointercapture = () => { line.onpointermove = null; ended(); };
+    event.preventDefault();
+  });
 }
 
 const panes = new Map();
 
 function makePanes(box) {
   const { direction } = box.dataset;
-  for (const child of [...box.children]) {
-    child.style.order = isNarrow() ? child.dataset.narrow ?? 0 : 0;
-    if (!("size" in child.dataset)) continue;
+  for (const child of box.querySelectorAll(":scope > [data-size]")) {
     const pane = new Pane(child, direction), isFirst = !child.previousElementSibling;
     panes.set(child.id, pane);
     if (isFirst) child.after(separator(pane, 1));
@@ -99,7 +94,8 @@ function makePanes(box) {
 }
 
 function orderPanes() {
-  for (const child of document.querySelectorAll(".panes > [data-narrow]")) child.style.order = isNarrow() ? child.dataset.narrow : 0;
+  const order = (child) => (isNarrow() ? child.dataset.narrow : 0);
+  document.querySelectorAll(".panes > [data-narrow]").forEach((child) => { child.style.order = order(child); });
 }
 
 /* Unfold a pane; on a narrow screen also scroll to it, but not away from the head of a page that opens without a link. */
@@ -109,4 +105,5 @@ function openPane(id) {
 }
 
 document.querySelectorAll(".panes").forEach(makePanes);
+orderPanes();
 window.addEventListener("resize", orderPanes);

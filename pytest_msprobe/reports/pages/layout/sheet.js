@@ -1,48 +1,46 @@
 /* Parts of a sheet, which says all of one thing. */
 
+/* Show a sheet of what is open, to which a fragment of the address leads. */
+function showSheet(parts, fragment) {
+  byId("details").replaceChildren(...parts);
+  byId("details").scrollTop = 0;
+  if (fragment) openPane("details-box");
+  setFragment(fragment);
+}
+
 function factsList(pairs) {
-  const list = element("dl");
-  for (const [name, value, look] of pairs) {
-    if (value !== "" && value !== null && value !== undefined) list.append(element("dt", name), element("dd", value, look));
-  }
-  return list;
+  const given = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return element("dl", given.flatMap(([name, value, look]) => [element("dt", name), element("dd", value, look)]));
 }
 
 function plainTable(titles, rows, look) {
-  const box = element("div", undefined, "wide"), table = element("table", undefined, look), head = element("thead"), top = element("tr"), body = element("tbody");
-  top.append(...titles.map((title) => element("th", title)));
-  head.append(top);
-  body.append(...rows.map((cells) => {
-    const line = element("tr");
-    line.append(...cells.map((cell) => element("td", String(cell ?? ""))));
-    return line;
-  }));
-  table.append(head, body);
-  box.append(table);
-  return box;
+  const lookOf = (cell) => (typeof cell === "number" ? "number" : "");
+  const line = (tag) => (cells) => element("tr", cells.map((cell) => element(tag, cell ?? "", lookOf(cell))));
+  const parts = [element("thead", line("th")(titles)), element("tbody", rows.map(line("td")))];
+  return element("div", element("table", parts, look), "wide");
+}
+
+/* Texts below their titles. */
+function titledTexts(pairs) {
+  return pairs.flatMap(([title, text]) => (text ? [element("h3", title), element("pre", text)] : []));
 }
 
 /* A command with a button that copies it. */
 function command(text) {
-  const box = element("div", undefined, "command");
-  box.append(element("pre", text), copyButton("copy", () => text));
-  return box;
+  return element("div", [element("pre", text), copyButton("copy", () => text)], "command");
 }
 
 /* A button that copies the address of the page at a fragment. */
 function linkButton(fragment) {
-  const button = copyButton("copy link", () => `${location.href.split("#")[0]}#${encodeURIComponent(fragment)}`);
-  button.classList.add("link");
-  return button;
+  return copyButton("copy link", () => `${location.href.split("#")[0]}#${encodeURIComponent(fragment)}`, "link");
 }
 
-function copyButton(words, text) {
-  const button = element("button", words);
-  button.addEventListener("click", async () => {
-    button.textContent = (await copied(text())) ? "copied" : "could not be copied";
-    setTimeout(() => { button.textContent = words; }, 1500);
-  });
-  return button;
+function copyButton(words, text, look) {
+  const made = button(words, async () => {
+    made.textContent = (await copied(text())) ? "copied" : "could not be copied";
+    setTimeout(() => { made.textContent = words; }, 1500);
+  }, look);
+  return made;
 }
 
 async function copied(text) {
@@ -68,16 +66,17 @@ function copiedFromField(text) {
 /* Commands that go on from what is open, as titles and words; in a word <dump>, <record> and so on are the value of that
    name, and <rerun> is a whole command. The first command is seen, the others are folded. */
 function nextSteps(given, steps = page.commands ?? []) {
-  const values = { ...given, call: /^(?!Module\.|Cell\.).*\.(forward|backward)$/.test(given.record) ? given.record : undefined };
-  const isKnown = (word) => [...word.matchAll(/<(dump|record|call|saved|rerun)>/g)].every(([, name]) => values[name]);
-  const filled = (word) => word.replace(/<(dump|record|call|saved)>/g, (_, name) => values[name]);
-  const lines = steps.filter(([, words]) => words.every(isKnown)).map(([title, words]) =>
-    [title, words.flatMap((word) => (word === "<rerun>" ? values.rerun : [word])).map(filled).map(quoted).join(" ")]);
-  const shown = lines.map(([title, text]) => [element("p", title, "soft"), command(text)]);
+  const call = /^(?!Module\.|Cell\.).*\.(forward|backward)$/.test(given.record) ? given.record : undefined;
+  const values = { ...given, call }, names = /<(dump|record|call|saved|rerun)>/g;
+  const isKnown = (word) => [...word.matchAll(names)].every(([, name]) => values[name]);
+  const unfolded = (word) => (word === "<rerun>" ? values.rerun : [word]);
+  const textIn = (word) => word.replace(names, (_, name) => values[name]);
+  const textOf = (words) => words.flatMap(unfolded).map((word) => quoted(textIn(word)));
+  const known = steps.filter(([, words]) => words.every(isKnown));
+  const shown = known.map(([title, words]) => [element("p", title, "soft"), command(textOf(words).join(" "))]);
   if (shown.length < 2) return shown.flat();
-  const further = element("details", undefined, "further");
-  further.append(element("summary", "further commands"), ...shown.slice(1).flat());
-  return [...shown[0], further];
+  const further = [element("summary", "further commands"), ...shown.slice(1).flat()];
+  return [...shown[0], element("details", further, "further")];
 }
 
 /* A word of a command, quoted for a shell. */

@@ -1,31 +1,27 @@
 /* Views of which one is shown: `tabs` have the `id` of their panel, a title and what is done when they are opened. */
 
 function makeTabs(box, tabs) {
+  const panels = tabs.map(({ id, title, open }) => (
+    { id, open, panel: byId(id), tab: tabButton(id, title, () => show(id)) }
+  ));
   box.className = "tabs";
   box.setAttribute("role", "tablist");
-  const buttons = new Map(tabs.map(({ id, title }) => [id, tabButton(id, title)]));
-  box.replaceChildren(...buttons.values());
+  box.replaceChildren(...panels.map(({ tab }) => tab));
 
   function show(id) {
-    for (const [each, button] of buttons) {
-      const isShown = each === id;
-      byId(each).hidden = !isShown;
-      button.setAttribute("aria-selected", String(isShown));
+    for (const each of panels) {
+      each.panel.hidden = each.id !== id;
+      each.tab.setAttribute("aria-selected", each.id === id);
     }
-    tabs.find((tab) => tab.id === id).open?.();
+    panels.find((each) => each.id === id).open?.();
   }
 
-  for (const [id, button] of buttons) button.addEventListener("click", () => show(id));
-  oneStop(box, "button", { isRow: true, went: (button) => button.click() });
+  oneStop(box, "button", { isRow: true, went: (tab) => tab.click() });
   return { show };
 }
 
-function tabButton(id, title) {
-  const button = element("button", title), panel = byId(id);
-  button.id = `tab-${id}`;
-  button.setAttribute("role", "tab");
-  button.setAttribute("aria-controls", id);
-  panel.setAttribute("role", "tabpanel");
-  panel.setAttribute("aria-labelledby", button.id);
-  return button;
+function tabButton(id, title, act) {
+  const tab = filled(button(title, act), [], { id: `tab-${id}`, role: "tab", "aria-controls": id });
+  filled(byId(id), [], { role: "tabpanel", "aria-labelledby": tab.id });
+  return tab;
 }

@@ -1,182 +1,124 @@
-/* Numbers of many calls along one axis, on a logarithmic scale. Zero has a band of its own; infinity and what could not
-   be measured share one. */
+/* Numbers of many calls along one axis, on a logarithmic scale, by uPlot. Zero has a band of its own; infinity and what
+   could not be measured share one. */
 
-const PLOT_LEFT = 58, PLOT_RIGHT = 10, PLOT_TOP = 18, PLOT_BAND = 28, PLOT_BOTTOM = 30, PLOT_NEAR = 12, PLOT_STEP = 10, LEAST_DECADES = 2;
+const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, TEXT_STEP = 10, LEAST_DECADES = 2, BAND = 28, AROUND = 52;
+const LOOK_ORDER = ["skip", "pass", "warn", "fail"];
+const WHOLE_STEPS = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
+const isFinitePositive = (value) => value > 0 && value < Infinity;
+
+/* What axes of all plots look like. */
+function plotAxis(label, size, more) {
+  const line = { stroke: themeColour("line"), width: 1 };
+  const fonts = { stroke: themeColour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16 };
+  return { ...fonts, ticks: { show: false }, grid: line, label, size, ...more };
+}
 
 class LogPlot {
-  /* `canvas` is drawn on, `tip` is next to the point under the pointer. `titles` are those of both axes, `limits` lines
-     across: their text and value, and whether what lies above fails or warns. `choose` is called with a point. */
-  constructor(canvas, tip, { titles, limits, choose }) {
-    Object.assign(this, { canvas, tip, titles, limits, points: [], drawn: [], unchosen: document.createElement("canvas") });
+  /* `titles` are those of both axes, `limits` lines across: their text and value, and whether what lies above fails or
+     warns. `choose` is called with a point; `isLine` joins the points, `placeText` names places. */
+  constructor(box, { titles, limits, choose, isLine = false, placeText = String }) {
+    Object.assign(this, { box, titles, limits, isLine, placeText, points: [], drawn: [] });
+    this.tip = element("div", [], "tip");
+    this.ring = element("div", [], "ring");
     window.addEventListener("themechange", () => this.draw(this.points, this.chosen, this.count));
-    canvas.addEventListener("mousemove", (event) => this.#point(this.#nearest(event)));
-    canvas.addEventListener("mouseleave", () => this.#point(null));
-    canvas.addEventListener("click", (event) => {
+    box.addEventListener("mousemove", (event) => this.#tipOf(this.#nearest(event)));
+    box.addEventListener("mouseleave", () => this.#tipOf(null));
+    box.addEventListener("click", (event) => {
       const found = this.#nearest(event);
       if (found) choose(found.point);
     });
   }
 
-  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, and stand out where `isMarked`. Those
-     that have a `place` are some of `count`. */
+  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a `limit` of their own,
+     and stand out where `isMarked`. Those that have a `place` are some of `count`. */
   draw(points, chosen, count = points.length) {
-    this.points = points;
-    this.count = count;
-    const box = this.canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
-    if (!box.width) return;
-    this.canvas.width = box.width * ratio;
-    this.canvas.height = box.height * ratio;
-    this.pen = this.canvas.getContext("2d");
-    this.pen.scale(ratio, ratio);
-    this.pen.font = "11px system-ui, sans-serif";
-    this.style = getComputedStyle(document.body);
-    this.colours = new Map();
-    this.#measure(box);
-    this.#axes();
-    this.#limits();
-    this.#points();
-    this.#limitTexts();
-    for (const found of this.marked) this.#square(found, 7);
-    this.unchosen.width = this.canvas.width;
-    this.unchosen.height = this.canvas.height;
-    this.unchosen.getContext("2d").drawImage(this.canvas, 0, 0);
-    this.choose(chosen);
+    Object.assign(this, { points, chosen, count });
+    if (!this.box.clientWidth) return;
+    this.plot?.destroy();
+    this.#measure();
+    this.plot = new uPlot({
+      width: this.box.clientWidth, height: this.box.clientHeight, legend: { show: false }, cursor: { show: false },
+      scales: { x: { time: false, range: [-0.5, Math.max(1, count) - 0.5] }, y: { range: [this.foot, this.top] } },
+      axes: [this.#places(), this.#powers()], series: [{}, { show: false }], padding: [16, 10, 0, 0],
+      hooks: { draw: [(plot) => { this.#marks(plot); this.choose(this.chosen); }] },
+    }, [[0], [0]], this.box);
+    this.box.append(this.ring, this.tip);
+    this.#tipOf(null);
   }
 
   /* Ring a point; the others stay as they were drawn. */
   choose(point) {
     this.chosen = point;
     const found = point && this.drawn.find((one) => one.point === point);
-    if (!this.pen) return;
-    this.pen.save();
-    this.pen.resetTransform();
-    this.pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    this.pen.drawImage(this.unchosen, 0, 0);
-    this.pen.restore();
-    if (found) this.#ring(found);
+    this.ring.hidden = !found;
+    if (found) Object.assign(this.ring.style, { left: `${found.x}px`, top: `${found.y}px` });
   }
 
-  #measure(box) {
-    const values = this.points.map((point) => point.value).filter((value) => typeof value === "number");
-    const powers = [...values, ...this.limits.map((limit) => limit.value)].filter((value) => value > 0 && value < Infinity).map(Math.log10);
-    this.hasZero = values.includes(0);
-    this.hasInfinity = values.includes(Infinity);
+  /* The lowest and highest power of ten, and how far the axis goes with the bands. */
+  #measure() {
+    const values = this.points.map(({ value }) => value);
+    const limits = [...this.limits.map(({ value }) => value), ...this.points.map(({ limit }) => limit)];
+    const powers = [...values, ...limits].filter(isFinitePositive).map(Math.log10);
     this.lowest = Math.floor(powers.reduce((a, b) => Math.min(a, b), 0));
     this.highest = Math.max(this.lowest + LEAST_DECADES, Math.ceil(powers.reduce((a, b) => Math.max(a, b), this.lowest)));
-    this.right = box.width - PLOT_RIGHT;
-    // The text of a limit at the top is above its line.
-    this.top = PLOT_TOP + (this.hasInfinity ? PLOT_BAND : 0);
-    this.base = box.height - PLOT_BOTTOM;
-    this.bottom = this.base - (this.hasZero ? PLOT_BAND : 0);
+    const bands = [0, Infinity].map((value) => (values.includes(value) ? BAND : 0));
+    // How many pixels the powers have, and how many powers a pixel is.
+    this.room = Math.max(1, this.box.clientHeight - AROUND - bands[0] - bands[1]);
+    const each = (this.highest - this.lowest) / this.room;
+    [this.foot, this.top] = [this.lowest - bands[0] * each, this.highest + bands[1] * each];
   }
 
-  #x(place) { return PLOT_LEFT + ((this.right - PLOT_LEFT) * (place + 0.5)) / Math.max(1, this.count); }
-
-  #y(value) {
-    if (value === 0) return this.base - PLOT_BAND / 2;
-    if (value === Infinity) return this.top - PLOT_BAND / 2;
-    return this.bottom - ((this.bottom - this.top) * (Math.log10(value) - this.lowest)) / (this.highest - this.lowest);
+  /* Where a value is on the axis. */
+  #level(value) {
+    if (value === 0) return (this.lowest + this.foot) / 2;
+    return value === Infinity ? (this.highest + this.top) / 2 : Math.log10(value);
   }
 
-  #colour(name) {
-    if (!this.colours.has(name)) this.colours.set(name, this.style.getPropertyValue(`--${name}`));
-    return this.colours.get(name);
+  #places() {
+    const values = (_, places) => places.map((place) => (place < this.count ? this.placeText(place) : ""));
+    const base = { show: true, stroke: themeColour("soft"), width: 1 };
+    return plotAxis(this.titles.x, 20, { incrs: WHOLE_STEPS, space: 60, values, grid: { show: false }, border: base });
   }
 
-  #line(y, colour, dash) {
-    this.pen.strokeStyle = this.#colour(colour);
-    this.pen.setLineDash(dash);
-    this.pen.beginPath();
-    this.pen.moveTo(PLOT_LEFT, y);
-    this.pen.lineTo(this.right, y);
-    this.pen.stroke();
-    this.pen.setLineDash([]);
+  #powers() {
+    const every = Math.ceil((this.highest - this.lowest) / Math.max(1, Math.floor(this.room / 20)));
+    const powers = [];
+    for (let power = this.lowest; power <= this.highest; power += every) powers.push([power, powerText(power)]);
+    if (this.foot < this.lowest) powers.unshift([this.#level(0), "0"]);
+    if (this.top > this.highest) powers.push([this.#level(Infinity), "inf, n/a"]);
+    const splits = () => powers.map(([at]) => at), values = () => powers.map(([, text]) => text);
+    return plotAxis(this.titles.y, 54, { splits, values });
   }
 
-  #text(text, x, y, align, colour = "soft") {
-    this.pen.fillStyle = this.#colour(colour);
-    this.pen.textAlign = align;
-    this.pen.fillText(text, x, y);
-  }
-
-  #axes() {
-    const most = Math.max(1, Math.floor((this.bottom - this.top) / 20));
-    const step = Math.max(1, Math.ceil((this.highest - this.lowest) / most));
-    for (let power = this.lowest; power <= this.highest; power += step) {
-      const y = this.#y(10 ** power);
-      this.#line(y, "line", []);
-      this.#text(powerText(power), PLOT_LEFT - 6, y + 4, "right");
+  #marks(plot) {
+    const pen = plot.ctx, ratio = devicePixelRatio, x = (place) => plot.valToPos(place, "x", true) / ratio;
+    const y = (value) => plot.valToPos(this.#level(value), "y", true) / ratio, ends = [x(-0.5), x(this.count - 0.5)];
+    const placed = this.points.map((point, at) => ({ point, x: x(point.place ?? at) }));
+    const isMeasured = ({ point: { value } }) => typeof value === "number" && !Number.isNaN(value);
+    this.drawn = placed.filter(isMeasured).map((one) => ({ ...one, y: y(one.point.value) }));
+    pen.save();
+    pen.scale(ratio, ratio);
+    if (this.isLine) strokeThrough(pen, this.drawn.map((one) => [one.x, one.y]), themeColour("soft"));
+    for (const { value, outcome } of this.limits) {
+      strokeThrough(pen, ends.map((end) => [end, y(value)]), themeColour(outcome), [5, 4]);
     }
-    if (this.hasZero) this.#text("0", PLOT_LEFT - 6, this.#y(0) + 4, "right");
-    if (this.hasInfinity) this.#text("inf, n/a", PLOT_LEFT - 6, this.#y(Infinity) + 4, "right");
-    this.#line(this.base, "soft", []);
-    const { count } = this, every = Math.max(1, niceStep((count * 70) / Math.max(1, this.right - PLOT_LEFT)));
-    for (let place = 0; place < count; place += every) this.#text(String(place), this.#x(place), this.base + 12, "center");
-    this.#text(this.titles.x, (PLOT_LEFT + this.right) / 2, this.base + 26, "center");
-    this.pen.save();
-    this.pen.translate(12, (this.top + this.base) / 2);
-    this.pen.rotate(-Math.PI / 2);
-    this.#text(this.titles.y, 0, 0, "center");
-    this.pen.restore();
-  }
-
-  #limits() {
-    for (const { value, outcome } of this.limits) this.#line(this.#y(value), outcome, [5, 4]);
-  }
-
-  #limitTexts() {
-    for (const { value, text, outcome } of this.limits) {
-      const width = this.pen.measureText(text).width, y = this.#y(value) - 4, left = this.#freePlace(width, y);
-      this.pen.fillStyle = this.#colour("back");
-      this.pen.fillRect(left - 2, y - 10, width + 4, 12);
-      this.#text(text, left, y, "left", outcome);
+    for (const { point, x: at } of placed.filter(({ point: { limit } }) => isFinitePositive(limit))) {
+      const half = (ends[1] - ends[0]) / this.count / 2;
+      strokeThrough(pen, [[at - half, y(point.limit)], [at + half, y(point.limit)]], themeColour("fail"), [5, 4]);
     }
-  }
-
-  /* Where a text on this base line has no marked point under it: as far to the right as can be. */
-  #freePlace(width, base) {
-    const near = this.marked.filter(({ y }) => y > base - 14 && y < base + 6).map(({ x }) => x);
-    for (let left = this.right - width; left > PLOT_LEFT; left -= PLOT_STEP) {
-      if (!near.some((x) => x > left - 6 && x < left + width + 6)) return left;
-    }
-    return this.right - width;
-  }
-
-  #points() {
-    this.drawn = [];
-    this.marked = [];
-    const wide = Math.ceil(this.right) + 1, taken = new Map();
-    for (const { outcome } of this.points) if (!taken.has(outcome)) taken.set(outcome, new Uint8Array(wide * Math.ceil(this.base + 1)));
-    this.points.forEach((point, place) => {
-      if (typeof point.value !== "number") return;
-      const found = { point, x: this.#x(point.place ?? place), y: this.#y(point.value) };
-      this.drawn.push(found);
-      // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
-      const spots = taken.get(point.outcome), spot = Math.round(found.y) * wide + Math.round(found.x);
-      if (spots[spot]) return;
-      spots[spot] = 1;
-      if (point.isMarked) this.marked.push(found);
-      else this.#square(found, 3);
-    });
-  }
-
-  #square({ point, x, y }, size) {
-    this.pen.fillStyle = this.#colour(point.outcome);
-    this.pen.fillRect(x - size / 2, y - size / 2, size, size);
-  }
-
-  #ring({ x, y }) {
-    this.pen.strokeStyle = this.#colour("fore");
-    this.pen.lineWidth = 1.5;
-    this.pen.beginPath();
-    this.pen.arc(x, y, 8, 0, 2 * Math.PI);
-    this.pen.stroke();
-    this.pen.lineWidth = 1;
+    // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
+    const spotOf = (one) => (LOOK_ORDER.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);
+    const spots = [...new Map(this.drawn.map((one) => [spotOf(one), one])).values()];
+    const marked = spots.filter(({ point }) => point.isMarked);
+    for (const one of spots) if (!one.point.isMarked) square(pen, one, this.isLine ? 7 : 3);
+    for (const { value, text, outcome } of this.limits) limitText(pen, text, y(value) - 4, outcome, marked, ends);
+    for (const one of marked) square(pen, one, 7);
+    pen.restore();
   }
 
   #nearest(event) {
-    const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-    let best = null, distance = PLOT_NEAR ** 2;
+    const box = this.box.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    let best = null, distance = NEAR ** 2;
     for (const found of this.drawn) {
       const away = (found.x - x) ** 2 + (found.y - y) ** 2;
       if (away < distance) [best, distance] = [found, away];
@@ -184,15 +126,34 @@ class LogPlot {
     return best;
   }
 
-  #point(found) {
+  #tipOf(found) {
     this.tip.hidden = !found;
     if (!found) return;
-    const { point, x, y } = found, width = this.canvas.clientWidth, isRight = x > width / 2;
-    this.tip.textContent = `${point.label}: ${numberText(point.value)}`;
-    this.tip.style.left = isRight ? "auto" : `${x + 10}px`;
-    this.tip.style.right = isRight ? `${width - x + 10}px` : "auto";
-    this.tip.style.top = `${Math.max(0, y - 12)}px`;
+    const { point, x, y } = found, width = this.box.clientWidth, isRight = x > width / 2;
+    const limit = isFinitePositive(point.limit) ? `, limit ${numberText(point.limit)}` : "";
+    this.tip.textContent = `${point.label}: ${numberText(point.value)}${limit}`;
+    const left = isRight ? "auto" : `${x + 10}px`, right = isRight ? `${width - x + 10}px` : "auto";
+    Object.assign(this.tip.style, { left, right, top: `${Math.max(0, y - 12)}px` });
   }
+}
+
+function square(pen, { point, x, y }, size) {
+  pen.fillStyle = themeColour(point.outcome);
+  pen.fillRect(x - size / 2, y - size / 2, size, size);
+}
+
+/* The text of a limit on this base line, as far to the right as it has no marked point under it. */
+function limitText(pen, text, base, outcome, marked, [first, last]) {
+  pen.font = PLOT_FONT;
+  pen.textAlign = "left";
+  const { width } = pen.measureText(text), near = marked.filter(({ y }) => y > base - 14 && y < base + 6);
+  let left = last - width;
+  while (left > first && near.some(({ x }) => x > left - 6 && x < left + width + 6)) left -= TEXT_STEP;
+  if (left <= first) left = last - width;
+  pen.fillStyle = themeColour("back");
+  pen.fillRect(left - 2, base - 10, width + 4, 12);
+  pen.fillStyle = themeColour(outcome);
+  pen.fillText(text, left, base);
 }
 
 /* A power of ten as one reads it: 0.01, 1, 100, 10⁴. */
@@ -205,11 +166,5 @@ const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴"
 
 /* What the marks of a plot mean: pairs of a class of the sample and its words. */
 function plotLegend(entries) {
-  const list = element("ul", undefined, "legend");
-  for (const [kind, text] of entries) {
-    const entry = element("li");
-    entry.append(element("span", undefined, `sample ${kind}`), text);
-    list.append(entry);
-  }
-  return list;
+  return listOf(entries.map(([kind, text]) => [element("span", [], `sample ${kind}`), text]), "legend");
 }

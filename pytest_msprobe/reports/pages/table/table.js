@@ -1,16 +1,15 @@
 /* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A column
    has a title, a width and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
-   `number`, `name` and `look` how it is set (a name that is too long is cut in front), `narrow` its width on a narrow screen; one that has `grow` takes the room that is
-   left. `open` is called with a row that is chosen, `look` gives a class to a row. Under `name` the browser keeps the
-   widths that the reader chose. */
+   `number`, `name` and `look` how it is set (a name that is too long is cut in front), `narrow` its width on a narrow
+   screen; one that has `grow` takes the room that is left. `open` is called with a row that is chosen, `look` gives a
+   class to a row, `prints` says which are on paper. Under `name` the browser keeps the widths that the reader chose. */
 
-const ROW_HEIGHT = 24;
+const ROW_HEIGHT = 24, MOST_PRINTED = 100;
 
-function makeTable(box, columns, { open, label, name, look = () => "" }) {
+function makeTable(box, columns, { open, label, name, look = () => "", prints = () => true }) {
   const state = { given: [], rows: [], sort: null, down: true, chosen: null };
-  const table = element("table"), widths = element("colgroup"), head = element("thead"), titles = element("tr"), body = element("tbody");
-  head.append(titles);
-  table.append(widths, head, body);
+  const [widths, titles, body] = ["colgroup", "tr", "tbody"].map((tag) => element(tag));
+  const table = element("table", [widths, element("thead", titles), body]);
   box.replaceChildren(table);
   box.tabIndex = 0;
   box.setAttribute("aria-label", label);
@@ -19,22 +18,18 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
 
   function setWidths() {
     const wide = sizes.all(box.clientWidth);
-    widths.replaceChildren(...wide.map((width) => {
-      const col = element("col");
-      col.style.width = `${width}px`;
-      return col;
-    }));
+    widths.replaceChildren(...wide.map((width) => element("col", [], "", { style: `width: ${width}px` })));
     table.style.width = `${wide.reduce((sum, width) => sum + width, 0)}px`;
   }
 
   function drawTitles() {
     titles.replaceChildren(...columns.map((column) => {
-      const title = element("th", undefined, column.number ? "number" : ""), arrow = state.sort === column ? (state.down ? " ▼" : " ▲") : "";
-      const button = element("button", column.title + arrow);
-      title.append(button, sizes.grip(column, title, setWidths));
-      title.setAttribute("aria-sort", state.sort === column ? (state.down ? "descending" : "ascending") : "none");
+      const isDown = state.down, sorted = isDown ? [" ▼", "descending"] : [" ▲", "ascending"];
+      const [arrow, order] = state.sort === column ? sorted : ["", "none"];
+      const sorter = button(column.title + arrow, () => sortBy(column));
+      const title = element("th", sorter, column.number ? "number" : "", { "aria-sort": order });
+      title.append(sizes.grip(column, title, setWidths));
       title.addEventListener("keydown", (event) => sizes.press(event, column, title, setWidths));
-      button.addEventListener("click", () => sortBy(column));
       return title;
     }));
   }
@@ -70,29 +65,22 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
   }
 
   function gap(height) {
-    const row = element("tr", undefined, "gap"), cell = element("td");
-    cell.style.height = `${height}px`;
-    cell.colSpan = columns.length;
-    row.append(cell);
-    return row;
+    return element("tr", element("td", [], "", { style: `height: ${height}px`, colspan: columns.length }), "gap");
   }
 
   function line(row) {
-    const made = element("tr", undefined, look(row));
-    if (row === state.chosen) {
-      made.classList.add("chosen");
-      made.setAttribute("aria-selected", "true");
-    }
-    for (const column of columns) {
-      const value = column.of(row), shown = column.number ? numberText(value) : value ?? "";
-      const cell = element("td", column.name ? undefined : shown, [column.number ? "number" : "", column.name ? "name" : "", column.look?.(row) ?? ""].join(" ").trim());
-      // What reads from the left is cut at the left in a cell that reads from the right.
-      if (column.name) cell.append(Object.assign(element("bdi", shown), { dir: "ltr" }));
-      cell.title = shown;
-      made.append(cell);
-    }
+    const isChosen = row === state.chosen, made = element("tr", columns.map((column) => cell(column, row)), look(row));
+    if (isChosen) filled(made, [], { class: `${look(row)} chosen`.trim(), "aria-selected": true });
     made.addEventListener("click", () => choose(row));
     return made;
+  }
+
+  function cell(column, row) {
+    const value = column.of(row), title = column.number ? numberText(value) : value ?? "";
+    const kinds = ["number", "name", "grow"].filter((kind) => column[kind]);
+    const looks = [...kinds, column.look?.(row)].filter(Boolean).join(" ");
+    // What reads from the left is cut at the left in a cell that reads from the right.
+    return element("td", column.name ? element("bdi", title, "", { dir: "ltr" }) : title, looks, { title });
   }
 
   function choose(row) {
@@ -104,7 +92,8 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
   function scrollTo(row) {
     const place = state.rows.indexOf(row), top = place * ROW_HEIGHT;
     if (place < 0) return;
-    if (top < box.scrollTop || top > box.scrollTop + box.clientHeight - 3 * ROW_HEIGHT) box.scrollTop = Math.max(0, top - box.clientHeight / 3);
+    const isSeen = top >= box.scrollTop && top <= box.scrollTop + box.clientHeight - 3 * ROW_HEIGHT;
+    if (!isSeen) box.scrollTop = Math.max(0, top - box.clientHeight / 3);
   }
 
   function move(by) {
@@ -115,14 +104,18 @@ function makeTable(box, columns, { open, label, name, look = () => "" }) {
     choose(row);
   }
 
-  const KEYS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
-  box.addEventListener("keydown", (event) => {
-    if (!(event.key in KEYS) || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    move(KEYS[event.key]);
-  });
+  const moves = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
+  onKeys(box, () => Object.fromEntries(Object.entries(moves).map(([key, by]) => [key, () => move(by)])));
   box.addEventListener("scroll", () => requestAnimationFrame(draw));
   window.addEventListener("resize", () => { setWidths(); draw(); });
+  // Paper has no rows out of sight.
+  window.addEventListener("beforeprint", () => {
+    const all = state.rows, printed = all.filter(prints), shown = printed.slice(0, MOST_PRINTED);
+    const left = `${shown.length} of ${plural(all.length, "row")}: what is right and what follows is left out`;
+    const note = element("tr", element("td", left, "soft", { colspan: columns.length }));
+    body.replaceChildren(...shown.map(line), ...(shown.length < all.length ? [note] : []));
+  });
+  window.addEventListener("afterprint", draw);
   setWidths();
   drawTitles();
   return { show, draw, choose, scrollTo, rows: () => state.rows, chosen: () => state.chosen };
@@ -133,44 +126,4 @@ function compareKeys(a, b, sign) {
   if (missingA || missingB) return missingA - missingB;
   if (typeof a === "number" && typeof b === "number") return sign * (a < b ? -1 : a > b ? 1 : 0);
   return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
-}
-
-/* Buttons that show or hide what has an outcome; returns what shows all again, without saying so. */
-
-function outcomeButtons(box, outcomes, counts, shown, change) {
-  box.replaceChildren(...outcomes.filter((outcome) => counts[outcome]).map((outcome) => {
-    const button = element("button", `${outcome} ${counts[outcome]}`, outcome);
-    button.setAttribute("aria-pressed", String(shown.has(outcome)));
-    button.addEventListener("click", () => {
-      const on = !shown.delete(outcome);
-      if (on) shown.add(outcome);
-      button.setAttribute("aria-pressed", String(on));
-      change();
-    });
-    return button;
-  }));
-  return () => {
-    outcomes.forEach((outcome) => shown.add(outcome));
-    for (const button of box.children) button.setAttribute("aria-pressed", "true");
-  };
-}
-
-/* Whether a key is for the page: not a part of a shortcut, nor typed into a field. */
-function isForPage(event) {
-  return !event.defaultPrevented && !event.ctrlKey && !event.metaKey && !event.altKey && !/^(INPUT|SELECT)$/.test(event.target.tagName);
-}
-
-/* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */
-
-function onWords(input, change) {
-  let waiting = 0;
-  input.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => change(input.value.toLowerCase().split(/\s+/).filter(Boolean)), 120);
-  });
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || !isForPage(event) || !input.offsetParent) return;
-    event.preventDefault();
-    input.focus();
-  });
 }

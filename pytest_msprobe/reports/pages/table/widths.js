@@ -24,29 +24,19 @@ class ColumnWidths {
     return widths;
   }
 
+  /* Keep a width, or forget it where there is none. */
   set(column, width, changed) {
-    this.chosen.set(column.title, Math.max(LEAST_COLUMN, Math.round(width)));
-    remember(this.name, Object.fromEntries(this.chosen));
-    changed();
-  }
-
-  forget(column, changed) {
-    this.chosen.delete(column.title);
+    if (width === null) this.chosen.delete(column.title);
+    else this.chosen.set(column.title, Math.max(LEAST_COLUMN, Math.round(width)));
     remember(this.name, Object.fromEntries(this.chosen));
     changed();
   }
 
   /* The right border of a title: dragging it sets the width of the column, a double click takes that back. */
   grip(column, title, changed) {
-    const grip = element("span", undefined, "grip");
-    grip.addEventListener("pointerdown", (event) => {
-      const start = event.clientX, width = title.offsetWidth;
-      grip.setPointerCapture(event.pointerId);
-      grip.onpointermove = (moved) => this.set(column, width + moved.clientX - start, changed);
-      grip.onlostpointercapture = () => { grip.onpointermove = null; };
-      event.preventDefault();
-    });
-    grip.addEventListener("dblclick", () => this.forget(column, changed));
+    const grip = element("span", [], "grip");
+    onDrag(grip, () => title.offsetWidth, (width, moved) => this.set(column, width + moved, changed));
+    grip.addEventListener("dblclick", () => this.set(column, null, changed));
     return grip;
   }
 

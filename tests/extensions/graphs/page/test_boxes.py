@@ -201,7 +201,7 @@ def test_keys_of_the_outline_work_in_the_boxes(look: Callable[..., Any]) -> None
     assert browser.execute_script("return document.activeElement.role") == "tree"
 
 
-@pytest.mark.parametrize(("width", "shown"), [(1400, [True, True]), (700, [True, False])])
+@pytest.mark.parametrize(("width", "shown"), [(1400, [True, True]), (900, [True, False]), (700, [True, False])])
 def test_outline_and_boxes_are_shown_where_there_is_room_or_one_of_them(
     look: Callable[..., Any], width: int, shown: list[bool]
 ) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row
-from tests.support.browser.chromium import click, texts, until
+from tests.support.browser.chromium import click, set_system_theme, texts, until
 
 pytestmark = pytest.mark.slow
 
@@ -203,14 +203,14 @@ def test_the_plot_says_what_its_axes_limits_and_marks_are(look: Callable[..., An
     drawn = (
         "const drawn = []; const keep = CanvasRenderingContext2D.prototype.fillText;"
         "CanvasRenderingContext2D.prototype.fillText = function (text) { drawn.push(text); };"
-        "plot(); CanvasRenderingContext2D.prototype.fillText = keep; return drawn"
+        "plot(); setTimeout(() => { CanvasRenderingContext2D.prototype.fillText = keep; arguments[0](drawn); })"
     )
-    written = browser.execute_script(drawn)
+    written = browser.execute_async_script(drawn)
     assert {"call, in execution order", "scaled error", "fails above 0.00024 in float32", "0"} <= set(written)
     # Zero stands below the least power that is drawn.
     heights = browser.execute_script("return errors.drawn.map((found) => found.y)")
     assert heights[0] > heights[1]
-    assert browser.execute_script("return errors.bottom < errors.drawn[0].y")
+    assert browser.execute_script("return errors.plot.valToPos(errors.lowest, 'y') < errors.drawn[0].y")
 
 
 def test_the_page_says_what_holds_of_the_runs_as_a_whole(look: Callable[..., Any]) -> None:
@@ -301,7 +301,7 @@ def test_the_details_show_a_histogram(look: Callable[..., Any]) -> None:
 def test_the_plot_is_drawn(look: Callable[..., Any]) -> None:
     browser = look([call(place, error=10.0**-place) for place in range(6)])
     colours = browser.execute_script(
-        "const c = document.getElementById('plot');"
+        "const c = errors.plot.ctx.canvas;"
         "return new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
     )
     assert colours > 5
@@ -342,11 +342,36 @@ def test_the_map_shows_where_modules_differ_by_step_and_rank(look: Callable[...,
     assert texts(browser, "#map tbody th") == [f"model.layers.{layer}.mlp" for layer in range(3)]
     assert texts(browser, "#map td button.fail") == ["\u25c6"]
     title = browser.execute_script("return document.querySelector('#map td button.fail').title")
-    assert title == "model.layers.1.mlp, step 1, rank 1: 1 of 1 calls wrong, greatest scaled error 0.25"
+    assert title == "model.layers.1.mlp, step 1, rank 1: 1 of 1 call wrong, greatest scaled error 0.25"
     click(browser, "document.querySelector('#map td button.fail')")
     assert texts(browser, "#count") == ["2 of 24 values in model.layers.1.mlp"]
     assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
     assert browser.get_log("browser") == []
+
+
+def test_paper_has_what_is_wrong_and_the_plot_in_black_on_white(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail", cause="culprit", error=0.5), *(call(place) for place in range(2, 200))])
+    set_system_theme(browser, "dark")
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert names(browser) == ["Functional.linear.1.forward.output.0"]
+        assert texts(browser, "#scroller td.soft") == ["1 of 400 rows: what is right and what follows is left out"]
+        colours = "const { backgroundColor, color } = getComputedStyle(document.body); return [backgroundColor, color]"
+        assert browser.execute_script(colours) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+        assert browser.execute_script("return document.querySelector('#plot canvas').clientWidth") > 300
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+        browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert len(names(browser)) > 1
+
+
+def test_a_limit_of_its_own_is_drawn_at_its_value(look: Callable[..., Any]) -> None:
+    own = call(1, "fail", error=0.5)
+    row = replace(own.rows[-1], metrics={**own.rows[-1].metrics, "limit": 0.125})
+    browser = look([call(0), replace(own, rows=(own.rows[0], row))])
+    assert browser.execute_script("return errors.drawn.map(({ point }) => point.limit)") == [-1, 0.125]
+    assert "limit" in texts(browser, ".legend li")
 
 
 def test_one_dump_has_no_map(look: Callable[..., Any]) -> None:

@@ -2,7 +2,7 @@
 
 const LOW_QUANTILE = 0.05, SPAN = 100, FOOT_ROOM = 0.04;
 
-/* `at` places a value from 0 at the foot to 1 at the top. What is below the foot is drawn at it: of positive values the
+/* What is below the foot is drawn at it: of positive values the
    foot is a low quantile, so that neither an explosion hides what was before it nor a stray tiny value flattens the rest.
    It is one of the `healthy` points too, of which there may be few before an explosion that lasts. */
 function scaleOf(points, range = null, wanted = "auto", healthy = []) {
@@ -19,7 +19,7 @@ function scaleOf(points, range = null, wanted = "auto", healthy = []) {
   if (low === high) [low, high] = [low - Math.max(Math.abs(low), 1e-30) * 0.05, high + Math.max(Math.abs(high), 1e-30) * 0.05];
   const room = range ? 0 : (high - low) * 0.05;
   [low, high] = [low - room, high + room];
-  return { isLog: false, low, high, ends: [low, high], at: (value) => (value - low) / (high - low) };
+  return { isLog: false, low, high };
 }
 
 function footOf(points) {
@@ -31,5 +31,5 @@ function footOf(points) {
 function logarithmic(foot, high) {
   const from = Math.log10(foot), to = Math.log10(high), first = Math.floor(from - Math.max(0, (to - from) * FOOT_ROOM));
   const low = 10 ** first, top = 10 ** Math.max(Math.ceil(to), first + 1);
-  return { isLog: true, low, high: top, ends: [low, top], at: (value) => Math.log(value / low) / Math.log(top / low) };
+  return { isLog: true, low, high: top };
 }

@@ -1,42 +1,57 @@
-/* The lines that are drawn of a series: both runs, and how far they are apart. */
+/* The lines that are drawn of a series: both runs, and how far they are apart. A line has its steps as `x`, the `low`
+   and `high` values at them, and a class; least and greatest of a bin are a band. */
 
-// A line: {className, low, high} by bin, or {className, steps, values}, exact.
 function linesOf(series) {
   const exact = series[SERIES.exact];
   return ["golden", "target"].flatMap((side) => {
-    const given = SERIES[side];
     if (exact?.[side]) return [(exact[side].line ??= exactLine(side, exact[side]))];
-    return series[given] ? [{ className: side, ...curve(series, given) }] : [];
+    return series[SERIES[side]] ? [binnedLine(side, curve(series, SERIES[side]))] : [];
   });
 }
 
 function exactLine(className, [steps, values]) {
-  return { className, steps: new Float64Array(bytes(steps).buffer), values: new Float64Array(bytes(values).buffer) };
+  const [x, low] = [steps, values].map((text) => [...new Float64Array(bytes(text).buffer)]);
+  return { className, x, low, high: low, isBand: false };
+}
+
+function binnedLine(className, { low, high }) {
+  const bins = [...low.keys()].filter((bin) => !(low[bin] > high[bin])), of = (list) => bins.map((bin) => list[bin]);
+  const isBand = bins.some((bin) => low[bin] !== high[bin] && Number.isFinite(low[bin]));
+  return { className, x: bins.map(middleOf), low: of(low), high: of(high), isBand };
 }
 
 // How far apart the runs are, step by step with what was allowed where something was found.
 function gapLines(series) {
   const compared = series[SERIES.compared];
-  return compared ? ["allowed", "gap"].map((name) => (compared[name].line ??= exactLine(name, compared[name]))) : [gapLine(series)];
-}
-
-function gapLine(series) {
-  const found = Float64Array.from(levelsOfGap(series), gapOf);
-  const low = found.map((gap) => (Number.isNaN(gap) ? Infinity : gap)), high = found.map((gap) => (Number.isNaN(gap) ? -Infinity : gap));
-  return { className: "gap", low, high };
+  if (compared) return ["allowed", "gap"].map((name) => (compared[name].line ??= exactLine(name, compared[name])));
+  const gaps = Float64Array.from(levelsOfGap(series), gapOf);
+  const where = (other) => gaps.map((gap) => (gap >= 0 ? gap : other));
+  return [binnedLine("gap", { low: where(Infinity), high: where(-Infinity) })];
 }
 
 function levelsOfGap(series) {
-  return (series.gaps ??= bytes(series[SERIES.gap]));
+  return (series.gaps ??= series[SERIES.gap] ? bytes(series[SERIES.gap]) : new Uint8Array(BINS));
 }
 
-function* pointsOf(line) {
-  if (line.steps) {
-    for (let at = 0; at < line.steps.length; at++) {
-      const place = placeOf(line.steps[at]);
-      if (inSight(place)) yield [place, line.values[at], line.values[at]];
-    }
-  } else {
-    for (let bin = state.from; bin < state.to; bin++) if (!(line.low[bin] > line.high[bin])) yield [bin + 0.5, line.low[bin], line.high[bin]];
-  }
+/* An exponential moving average, without the pull towards zero of its first steps. */
+function smoothed({ className, colour, x, low, high }, weight) {
+  let sum = 0, share = 0;
+  const kept = [...x.keys()].filter((at) => Number.isFinite(low[at] + high[at]));
+  const values = kept.map((at) => {
+    sum = weight * sum + ((1 - weight) * (low[at] + high[at])) / 2;
+    share = weight * share + (1 - weight);
+    return sum / share;
+  });
+  return { className, colour, x: kept.map((at) => x[at]), low: values, high: values, isBand: false };
+}
+
+/* The points of lines that are in sight, as steps with their low and high values. */
+function pointsInSight(lines) {
+  const [first, last] = endsInSight();
+  const points = lines.flatMap(({ x, low, high }) => x.map((step, at) => [step, low[at], high[at]]));
+  return points.filter(([step]) => step >= first && step <= last);
+}
+
+function endsInSight() {
+  return [page.starts[state.from], Math.max(page.starts[state.from] + 1, lastStep(state.to - 1))];
 }

@@ -70,8 +70,16 @@ function shortText(value) {
   return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e") : String(+value.toPrecision(5));
 }
 
+const tensorOf = (series) => page.tensors[series[SERIES.tensor]];
+const rankOf = (series) => page.ranks[series[SERIES.rank]];
+
+/* Whether a finding is of the tensor of a series, on its rank. */
+function isSameTensor(finding, series) {
+  return finding[FINDING.rank] === series[SERIES.rank] && finding[FINDING.tensor] === series[SERIES.tensor];
+}
+
 function itemOf(series) {
-  const tensor = page.tensors[series[SERIES.tensor]];
+  const tensor = tensorOf(series);
   return `${tensor[TENSOR.task]}/${tensorText(tensor)}/${series[SERIES.statistic]}`;
 }
 

@@ -1,51 +1,61 @@
 /* The chosen tensor: its curves and what is done with them. */
 
-const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20;
-const curves = { smoothing: remembered("monitor.smoothing", 0), axis: page.times ? remembered("monitor.axis", "step") : "step", scale: "auto", pins: [], plots: [] };
+const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20, FINDINGS_LISTED = 5;
+const curves = {
+  smoothing: remembered("monitor.smoothing", 0), axis: page.times ? remembered("monitor.axis", "step") : "step",
+  scale: "auto", pins: [], plots: [], small: [],
+};
 
 function drawDetails() {
   // Measured first: once it is filled, the browser would have to lay it out twice.
-  const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT), series = state.rows[state.cursor.row] ?? state.chosen;
-  for (const one of curves.plots) one.plot.destroy();
-  curves.plots = [];
-  if (!series) {
-    box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
-    return;
-  }
-  const tensor = page.tensors[series[SERIES.tensor]], statistic = series[SERIES.statistic];
-  const facts = [tensor[TENSOR.task], page.ranks[series[SERIES.rank]], tensor[TENSOR.micro] === null ? "" : `micro step ${tensor[TENSOR.micro]}`];
-  const findings = page.findings.filter((one) => one[FINDING.tensor] === series[SERIES.tensor] && one[FINDING.rank] === series[SERIES.rank]);
-  const steps = findings.filter((one) => one[FINDING.statistic] === statistic && one[FINDING.step] !== null).map((one) => one[FINDING.step]);
-  const readout = element("div");
-  readout.id = "readout";
-  box.replaceChildren(element("h2", tensorText(tensor)), element("div", facts.filter(Boolean).join(", "), "soft"), listOf(findings), curveControls(series), readout);
-  box.append(titleOf(series), ...pinList());
-  addPlot(shownLines(series), { width, height: 220, label: `${statistic} of ${tensorText(tensor)}`, unit: statistic, steps, wanted: curves.scale });
+  const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT);
+  const series = state.rows[state.cursor.row] ?? state.chosen;
+  for (const one of [...curves.plots, ...curves.small]) one.plot.destroy();
+  [curves.plots, curves.small] = [[], []];
+  if (!series) return box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
+  const tensor = tensorOf(series), name = tensorText(tensor), statistic = series[SERIES.statistic];
+  const micro = tensor[TENSOR.micro] === null ? "" : `micro step ${tensor[TENSOR.micro]}`;
+  const facts = [tensor[TENSOR.task], rankOf(series), micro];
+  const findings = page.findings.filter((one) => isSameTensor(one, series));
+  const steps = findings.filter((one) => one[FINDING.statistic] === statistic).map((one) => one[FINDING.step]);
+  box.replaceChildren(
+    element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"), findingsList(findings),
+    curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series), ...pinList(),
+  );
+  const options = { width, steps: steps.filter((step) => step !== null) };
+  const [own, gap] = [`${statistic} of ${name}`, `relative gap of ${name}`];
+  addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: curves.scale });
   if (series[SERIES.gap] && series[SERIES.golden]) {
     box.append(gapTitle(series));
-    addPlot(gapLines(series).map(tabled), { width, height: 150, label: `relative gap of ${tensorText(tensor)}`, unit: "relative gap", steps, wanted: "auto" });
+    addPlot(gapLines(series), { ...options, height: 150, label: gap, unit: "relative gap", wanted: "auto" });
   }
   box.append(...nextSteps({ dump: page.files[series[SERIES.rank]], record: itemOf(series) }));
   otherCurves(series);
   showCursor();
 }
 
+function findingsList(findings) {
+  const line = (one) => element("span", one[FINDING.message], one[FINDING.outcome]);
+  const lines = findings.slice(0, FINDINGS_LISTED).map(line);
+  const left = findings.length - lines.length;
+  return listOf([...lines, ...(left > 0 ? [element("span", `and ${left} more`, "soft")] : [])]);
+}
+
 function titleOf(series) {
-  const title = element("h3", series[SERIES.statistic]), name = tensorText(page.tensors[series[SERIES.tensor]]);
-  const keys = series[SERIES.golden] ? [["target", "target"], ["golden", "golden"]] : curves.pins.length ? [["target", name]] : [];
-  for (const [side, text] of keys) title.append(element("span", text, `key ${side}`));
-  title.append(element("span", series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "", "soft"));
-  return title;
+  const both = [["target", "target"], ["golden", "golden"]], name = tensorText(tensorOf(series));
+  const keys = series[SERIES.golden] ? both : curves.pins.length ? [["target", name]] : [];
+  const meaning = series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "";
+  const shown = keys.map(([side, text]) => element("span", text, `key ${side}`));
+  return element("h3", [series[SERIES.statistic], ...shown, element("span", meaning, "soft")]);
 }
 
 function gapTitle(series) {
-  const title = element("h3", "relative gap");
-  if (series[SERIES.compared]) title.append(element("span", "gap", "key gap"), element("span", "allowed", "key allowed"));
-  return title;
+  const keys = series[SERIES.compared] ? ["gap", "allowed"] : [];
+  return element("h3", ["relative gap", ...keys.map((key) => element("span", key, `key ${key}`))]);
 }
 
 function addPlot(lines, options) {
-  const box = element("div", undefined, "curve-plot");
+  const box = element("div", [], "curve-plot");
   byId("details").append(box);
   curves.plots.push(new CurvePlot(box, lines, { ...options, axis: curves.axis }));
   box.addEventListener("dblclick", () => zoom(0, BINS - 1));
@@ -53,75 +63,48 @@ function addPlot(lines, options) {
   box.addEventListener("click", () => { if (curves.step !== null) moveTo(state.cursor.row, curves.step); });
 }
 
-/* Lines with their steps, as a plot has them: raw ones are faint behind what is smoothed. */
-function tabled(line) {
-  if (line.steps) return { ...line, x: [...line.steps], low: [...line.values], high: [...line.values], isBand: false };
-  const bins = [];
-  for (let bin = 0; bin < BINS; bin++) if (!(line.low[bin] > line.high[bin])) bins.push(bin);
-  const isBand = bins.some((bin) => line.low[bin] !== line.high[bin] && Number.isFinite(line.low[bin]));
-  return { ...line, x: bins.map(middleOf), low: bins.map((bin) => line.low[bin]), high: bins.map((bin) => line.high[bin]), isBand };
-}
-
+/* The lines of a series over those that are pinned; raw ones are faint behind what is smoothed. */
 function shownLines(series) {
-  const pinned = curves.pins.filter((one) => one !== series).flatMap((one) => linesOf(one).filter((line) => line.className === "target").map((line) => ({ ...line, colour: pinColour(one) })));
-  const lines = [...pinned, ...linesOf(series)].map(tabled);
-  if (!curves.smoothing) return lines;
-  return lines.flatMap((line) => [{ ...line, isFaint: true }, smoothed(line)]);
-}
-
-/* An exponential moving average, without the pull towards zero of its first steps. */
-function smoothed(line) {
-  const weight = curves.smoothing;
-  let sum = 0, share = 0;
-  const values = line.x.map((_, at) => {
-    const value = (line.low[at] + line.high[at]) / 2;
-    if (!Number.isFinite(value)) return NaN;
-    sum = weight * sum + (1 - weight) * value;
-    share = weight * share + (1 - weight);
-    return sum / share;
+  const pinned = curves.pins.filter((one) => one !== series).flatMap((one) => {
+    const targets = linesOf(one).filter((line) => line.className === "target");
+    return targets.map((line) => ({ ...line, colour: pinColour(one) }));
   });
-  const kept = values.map((value, at) => (Number.isNaN(value) ? -1 : at)).filter((at) => at >= 0), of = (list) => kept.map((at) => list[at]);
-  return { className: line.className, colour: line.colour, x: of(line.x), low: of(values), high: of(values), isBand: false };
+  const lines = [...pinned, ...linesOf(series)], { smoothing } = curves;
+  return smoothing ? lines.flatMap((line) => [{ ...line, isFaint: true }, smoothed(line, smoothing)]) : lines;
 }
 
 /* Smoothing, scale, other tensors over this one, the numbers as a file. */
 
 function curveControls(series) {
-  const box = element("div", undefined, "controls curve-controls"), slider = element("input"), shown = element("span", curves.smoothing ? String(curves.smoothing) : "off", "soft");
-  Object.assign(slider, { type: "range", min: 0, max: SMOOTHEST, step: 0.02, value: curves.smoothing });
-  slider.setAttribute("aria-label", "Smoothing");
+  const { smoothing, pins } = curves, isPinned = pins.includes(series);
+  const range = { type: "range", min: 0, max: SMOOTHEST, step: 0.02, value: smoothing, "aria-label": "Smoothing" };
+  const slider = element("input", [], "", range);
+  const shown = element("span", smoothing ? String(smoothing) : "off", "soft");
   slider.addEventListener("change", () => {
     remember("monitor.smoothing", (curves.smoothing = Number(slider.value)));
     drawDetails();
     byId("details").querySelector("input").focus();
   });
-  const smoothing = element("label", "smoothing ");
-  smoothing.append(slider, shown);
-  box.append(smoothing, choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }));
-  if (page.times) box.append(choice("axis", Object.keys(AXES), curves.axis, (name) => remember("monitor.axis", (curves.axis = name))));
-  box.append(pinButton(series), downloadButton(series), linkButton(linkOf(series)));
-  return box;
+  const setAxis = (name) => remember("monitor.axis", (curves.axis = name));
+  const pin = button(isPinned ? "unpin" : "pin", () => setPin(series, !isPinned));
+  return element("div", [
+    element("label", ["smoothing ", slider, shown]),
+    choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }),
+    ...(page.times ? [choice("axis", Object.keys(AXES), curves.axis, setAxis)] : []),
+    filled(pin, [], { title: "A pinned curve stays in the plot of others" }), downloadButton(series),
+    linkButton(linkOf(series)),
+  ], "controls curve-controls");
 }
 
 function choice(title, names, chosen, change) {
-  const label = element("label", `${title} `), list = element("select");
-  list.append(...names.map((name) => element("option", name)));
+  const entries = names.map((name) => [name, name]);
+  const list = choices(element("select"), entries, (name) => { change(name); drawDetails(); });
   list.value = chosen;
-  list.addEventListener("change", () => { change(list.value); drawDetails(); });
-  label.append(list);
-  return label;
-}
-
-function pinButton(series) {
-  const isPinned = curves.pins.includes(series), button = element("button", isPinned ? "unpin" : "pin");
-  button.title = "A pinned curve stays in the plot of others";
-  button.addEventListener("click", () => setPin(series, !isPinned));
-  return button;
+  return element("label", [`${title} `, list]);
 }
 
 function setPin(series, isPinned) {
-  curves.pins = curves.pins.filter((one) => one !== series);
-  if (isPinned) curves.pins.push(series);
+  curves.pins = [...curves.pins.filter((one) => one !== series), ...(isPinned ? [series] : [])];
   drawDetails();
 }
 
@@ -131,44 +114,39 @@ function pinColour(series) {
 }
 
 function pinList() {
-  if (!curves.pins.length) return [];
-  const list = element("ul", undefined, "pins");
-  for (const series of curves.pins) {
-    const item = element("li"), name = element("span", fragmentOf(series), "key"), remove = element("button", "unpin");
-    name.style.color = pinColour(series);
-    remove.addEventListener("click", () => setPin(series, false));
-    item.append(name, remove);
-    list.append(item);
-  }
-  return [list];
+  const lines = curves.pins.map((series) => {
+    const name = element("span", fragmentOf(series), "key", { style: `color: ${pinColour(series)}` });
+    return [name, button("unpin", () => setPin(series, false))];
+  });
+  return lines.length ? [listOf(lines, "pins")] : [];
 }
 
 function downloadButton(series) {
-  const link = element("button", "download");
-  link.title = "The numbers of this plot as CSV";
-  link.addEventListener("click", () => {
-    const file = element("a");
-    file.href = URL.createObjectURL(new Blob([csvOf(series)], { type: "text/csv" }));
-    file.download = `${fragmentOf(series).replace(/[^\w.-]+/g, "_")}.csv`;
-    file.click();
-    URL.revokeObjectURL(file.href);
+  const made = button("download", () => {
+    const href = URL.createObjectURL(new Blob([csvOf(series)], { type: "text/csv" }));
+    element("a", [], "", { href, download: `${fragmentOf(series).replace(/[^\w.-]+/g, "_")}.csv` }).click();
+    URL.revokeObjectURL(href);
   });
-  return link;
+  return filled(made, [], { title: "The numbers of this plot as CSV" });
 }
 
 function csvOf(series) {
-  const lines = linesOf(series).map(tabled), named = lines.flatMap((line) => (line.isBand ? [`${line.className} least`, `${line.className} greatest`] : [line.className]));
-  const table = uPlot.join(lines.map((line) => (line.isBand ? [line.x, line.low, line.high] : [line.x, line.low])));
+  const lines = linesOf(series);
+  const namesOf = ({ className: name, isBand }) => (isBand ? [`${name} least`, `${name} greatest`] : [name]);
+  const named = lines.flatMap(namesOf);
+  const [steps, ...columns] = uPlot.join(lines.map(({ x, low, high, isBand }) => (isBand ? [x, low, high] : [x, low])));
   const times = (step) => (page.times ? [new Date(timeOf(step) * 1000).toISOString()] : []);
-  const header = ["step", ...(page.times ? ["time"] : []), ...named];
-  return [header, ...table[0].map((step, at) => [step, ...times(step), ...table.slice(1).map((column) => column[at] ?? "")])].map((line) => line.join(",")).join("\n");
+  const rows = steps.map((step, at) => [step, ...times(step), ...columns.map((column) => column[at] ?? "")]);
+  return [["step", ...(page.times ? ["time"] : []), ...named], ...rows].map((cells) => cells.join(",")).join("\n");
 }
 
 function otherCurves(series) {
-  const same = (one) => one[SERIES.tensor] === series[SERIES.tensor] && one[SERIES.rank] === series[SERIES.rank];
-  multiples("other statistics", page.series.filter((one) => same(one) && one !== series), (one) => one[SERIES.statistic], chooseSeries);
-  const ranks = page.series.filter((one) => one[SERIES.tensor] === series[SERIES.tensor] && one[SERIES.statistic] === series[SERIES.statistic]);
-  if (ranks.length > 1) multiples(`${series[SERIES.statistic]} by rank`, ranks, (one) => page.ranks[one[SERIES.rank]], chooseSeries, commonRange(ranks));
+  const ofTensor = page.series.filter((one) => one[SERIES.tensor] === series[SERIES.tensor]);
+  const others = ofTensor.filter((one) => one[SERIES.rank] === series[SERIES.rank] && one !== series);
+  const ranks = ofTensor.filter((one) => one[SERIES.statistic] === series[SERIES.statistic]);
+  multiples("other statistics", others, (one) => one[SERIES.statistic], chooseSeries);
+  if (ranks.length < 2) return;
+  multiples(`${series[SERIES.statistic]} by rank`, ranks, rankOf, chooseSeries, commonRange(ranks));
 }
 
 /* The step under the mouse, in every plot. */
@@ -190,9 +168,9 @@ function showCursor() {
 }
 
 function cellText(series, bin) {
-  const target = rangeText(curve(series, SERIES.target), bin), golden = rangeText(curve(series, SERIES.golden), bin);
-  const gap = series[SERIES.gap] && series[SERIES.golden] ? gapOf(levelsOfGap(series)[bin]) : NaN;
-  const parts = series[SERIES.golden] ? [target && `target ${target}`, golden && `golden ${golden}`] : [target];
+  const hasBoth = series[SERIES.golden], gap = series[SERIES.gap] && hasBoth ? gapOf(levelsOfGap(series)[bin]) : NaN;
+  const [target, golden] = ["target", "golden"].map((side) => rangeText(curve(series, SERIES[side]), bin));
+  const parts = hasBoth ? [target && `target ${target}`, golden && `golden ${golden}`] : [target];
   // A byte holds a gap to about 4 %.
   if (!Number.isNaN(gap)) parts.push(gap === 0 ? "equal" : `apart by about ${shortText(+gap.toPrecision(1))}`);
   return `${binText(bin)}: ${parts.filter(Boolean).join(", ")}`;

@@ -5,10 +5,8 @@ const NOTHING = 0, NOT_FINITE = 255, MIDDLE = 128;
 
 // A level is a byte. Of gaps it is as stored; of values 2 to 254 are how far above or below the row's usual size.
 function levels(series) {
-  if (state.colour === "gap") return (series.gaps ??= series[SERIES.gap] ? bytes(series[SERIES.gap]) : new Uint8Array(BINS));
-  const side = state.colour;
-  series.levels ??= {};
-  return (series.levels[side] ??= sizes(curve(series, side)));
+  if (state.colour === "gap") return levelsOfGap(series);
+  return ((series.levels ??= {})[state.colour] ??= sizes(curve(series, state.colour)));
 }
 
 function sizes(found) {
@@ -107,16 +105,11 @@ function cellAt(event) {
 
 function drawMap() {
   measure();
-  const canvas = byId("map"), ratio = window.devicePixelRatio || 1, height = byId("scroller").clientHeight;
-  canvas.width = canvas.clientWidth * ratio;
-  canvas.style.height = `${height}px`;
-  canvas.height = height * ratio;
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
-  pen.font = "11px system-ui, sans-serif";
+  const pen = sharpPen(byId("map"), byId("map").clientWidth, byId("scroller").clientHeight);
+  byId("map").style.width = "";
   if (state.rows.length) {
     pen.imageSmoothingEnabled = false;
-    pen.drawImage(cellsOf(ratio), view.left, TOP, view.width, view.height);
+    pen.drawImage(cellsOf(window.devicePixelRatio || 1), view.left, TOP, view.width, view.height);
   }
   labels(pen);
   ticks(pen);
@@ -125,27 +118,31 @@ function drawMap() {
 
 // Most that is drawn anew only moves the cursor.
 function cellsOf(ratio) {
-  const shown = [state.rows, state.colour, state.from, state.to, view.scroll, view.row, view.width, view.height, ratio, document.documentElement.dataset.theme];
+  const { theme } = document.documentElement.dataset, { rows, colour, from, to } = state;
+  const shown = [rows, colour, from, to, view.scroll, view.row, view.width, view.height, ratio, theme];
   if (!shown.every((one, place) => one === view.shown[place])) Object.assign(view, { shown, cells: cells(ratio) });
   return view.cells;
 }
 
 function cells(ratio) {
-  const colours = palette(), weights = Uint8Array.from({ length: 256 }, (_, level) => conspicuous(level)), shown = state.to - state.from;
+  const colours = palette(), weights = Uint8Array.from({ length: 256 }, (_, level) => conspicuous(level));
+  const shown = state.to - state.from, left = (x, wide) => state.from + Math.floor((shown * x) / wide);
   const wide = Math.max(1, Math.min(shown, Math.round(view.width * ratio)));
-  const first = view.scroll / view.row, rows = view.height / view.row;
-  const high = Math.max(1, Math.round(view.row * ratio >= 1 ? view.height * Math.min(ratio, view.row * ratio) : view.height * ratio));
+  const top = view.scroll / view.row, rows = view.height / view.row;
+  const each = view.row * ratio >= 1 ? Math.min(ratio, view.row * ratio) : ratio;
+  const high = Math.max(1, Math.round(view.height * each));
   const image = new OffscreenCanvas(wide, high), pen = image.getContext("2d"), data = pen.createImageData(wide, high);
   const pixels = new Uint32Array(data.data.buffer);
   for (let y = 0; y < high; y++) {
-    const from = Math.floor(first + (rows * y) / high), to = Math.max(from + 1, Math.floor(first + (rows * (y + 1)) / high));
+    const from = Math.floor(top + (rows * y) / high);
+    const to = Math.max(from + 1, Math.floor(top + (rows * (y + 1)) / high));
     const lines = [];
     for (let row = from; row < Math.min(to, state.rows.length); row++) lines.push(levels(state.rows[row]));
     for (let x = 0; x < wide; x++) {
-      const left = state.from + Math.floor((shown * x) / wide), right = Math.max(left + 1, state.from + Math.floor((shown * (x + 1)) / wide));
+      const first = left(x, wide), last = Math.max(first + 1, left(x + 1, wide));
       let most = NOTHING, weight = 0;
       for (const line of lines) {
-        for (let bin = left; bin < right; bin++) {
+        for (let bin = first; bin < last; bin++) {
           const own = weights[line[bin]];
           if (own > weight) {
             most = line[bin];
@@ -161,17 +158,17 @@ function cells(ratio) {
 }
 
 function labels(pen) {
-  const every = Math.max(1, Math.ceil(LEAST_LABEL / view.row)), bottom = TOP + view.height;
-  const groups = groupsOfRows(), unnamed = new Set(groups.filter((group) => !hasRoom(pen, group)).map(({ task }) => task));
+  const every = Math.max(1, Math.ceil(LEAST_LABEL / view.row)), bottom = TOP + view.height, groups = groupsOfRows();
+  const isLow = (group) => (group.end - group.row) * view.row <= widthOf(pen, group);
+  const unnamed = new Set(groups.filter(isLow).map(({ task }) => task));
   pen.textBaseline = "middle";
   for (let row = Math.ceil(view.scroll / view.row / every) * every; row < state.rows.length; row += every) {
-    const y = rowY(row) + view.row / 2;
+    const y = rowY(row) + view.row / 2, task = unnamed.has(taskOf(row)) ? ` (${taskOf(row)})` : "";
     if (y > bottom) break;
-    const chosen = row === state.cursor.row;
-    pen.fillStyle = themeColour(chosen ? "fore" : "soft");
-    pen.fillText(fitted(pen, rowText(state.rows[row]) + (unnamed.has(taskOf(row)) ? ` (${taskOf(row)})` : ""), view.left - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
+    pen.fillStyle = themeColour(row === state.cursor.row ? "fore" : "soft");
+    pen.fillText(fitted(pen, rowText(state.rows[row]) + task, view.left - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
   }
-  strips(pen, groups);
+  groups.forEach((group, place) => strip(pen, group, themeColour(place % 2 ? "line" : "panel")));
 }
 
 /* Rows of one task that follow each other; the name of one that is too low is with the names of its rows. */
@@ -185,36 +182,29 @@ function groupsOfRows() {
   return groups;
 }
 
-function hasRoom(pen, { task, row, end }) {
-  return (end - row) * view.row > pen.measureText(task).width + 8;
+function widthOf(pen, { task }) {
+  return pen.measureText(task).width + 8;
 }
 
-function strips(pen, groups) {
-  const bottom = TOP + view.height;
-  groups.forEach(({ task, row, end }, place) => {
-    const top = Math.max(TOP, rowY(row)), low = Math.min(bottom, rowY(end));
-    if (low > top) {
-      pen.fillStyle = themeColour(place % 2 ? "line" : "panel");
-      pen.fillRect(0, top, STRIP, low - top);
-      if (row) {
-        pen.fillStyle = themeColour("line");
-        pen.fillRect(0, top, view.left + view.width, 1);
-      }
-      if (low - top > pen.measureText(task).width + 8) {
-        pen.save();
-        pen.translate(STRIP / 2, (top + low) / 2);
-        pen.rotate(-Math.PI / 2);
-        pen.textAlign = "center";
-        pen.fillStyle = themeColour("fore");
-        pen.fillText(task, 0, 0);
-        pen.restore();
-      }
-    }
-  });
+function strip(pen, group, colour) {
+  const top = Math.max(TOP, rowY(group.row)), low = Math.min(TOP + view.height, rowY(group.end));
+  if (low <= top) return;
+  pen.fillStyle = colour;
+  pen.fillRect(0, top, STRIP, low - top);
+  pen.fillStyle = themeColour("line");
+  if (group.row) pen.fillRect(0, top, view.left + view.width, 1);
+  if (low - top <= widthOf(pen, group)) return;
+  pen.save();
+  pen.translate(STRIP / 2, (top + low) / 2);
+  pen.rotate(-Math.PI / 2);
+  pen.textAlign = "center";
+  pen.fillStyle = themeColour("fore");
+  pen.fillText(group.task, 0, 0);
+  pen.restore();
 }
 
 function taskOf(row) {
-  return page.tensors[state.rows[row][SERIES.tensor]][TENSOR.task];
+  return tensorOf(state.rows[row])[TENSOR.task];
 }
 
 function ticks(pen) {
@@ -233,9 +223,7 @@ function ticks(pen) {
 // Round steps, at most so many; where steps were watched in bursts, some would stand on each other.
 function tickSteps(most) {
   const first = page.starts[state.from], last = lastStep(state.to - 1);
-  const rough = Math.max(1, (last - first) / most), power = 10 ** Math.floor(Math.log10(rough));
-  const every = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
-  const made = [], apart = ((state.to - state.from) / most) * 0.6;
+  const every = niceStep((last - first) / most), made = [], apart = ((state.to - state.from) / most) * 0.6;
   for (let step = Math.ceil(first / every) * every; step <= last; step += every) {
     if (!made.length || placeOf(step) - placeOf(made.at(-1)) >= apart) made.push(step);
   }
@@ -244,66 +232,51 @@ function tickSteps(most) {
 
 function marks(pen) {
   const rowOf = new Map(state.rows.map((series, row) => [rowName(series[SERIES.rank], series[SERIES.tensor]), row]));
-  const bottom = TOP + view.height;
+  const placed = (finding) => ({
+    row: rowOf.get(rowName(finding[FINDING.rank], finding[FINDING.tensor])),
+    bin: finding[FINDING.step] === null ? -1 : binOf(finding[FINDING.step]),
+  });
   pen.fillStyle = themeColour("fore");
-  for (const finding of findingsHere()) {
-    const row = rowOf.get(rowName(finding[FINDING.rank], finding[FINDING.tensor])), bin = finding[FINDING.step] === null ? -1 : binOf(finding[FINDING.step]);
-    if (row === undefined || bin < state.from || bin >= state.to) continue;
-    const y = rowY(row) + view.row / 2;
-    if (y > TOP && y < bottom) pen.fillRect((columnX(bin) + columnX(bin + 1)) / 2 - 1.5, y - 1.5, 3, 3);
+  for (const { row, bin } of findingsHere().map(placed)) {
+    if (row !== undefined && inSight(bin) && isRowSeen(row)) pen.fillRect(binX(bin) - 1.5, rowMiddle(row) - 1.5, 3, 3);
   }
-  const first = page.findings[page.first];
-  if (first && first[FINDING.step] !== null && isOfRank(first[FINDING.rank]) && inSight(binOf(first[FINDING.step]))) {
-    departure(pen, binOf(first[FINDING.step]), rowOf.get(rowName(first[FINDING.rank], first[FINDING.tensor])));
-  }
-  const { row, bin } = state.cursor;
+  const first = page.findings[page.first], { row, bin } = state.cursor;
+  if (first && isOfRank(first[FINDING.rank])) departure(pen, placed(first));
   if (row !== null && bin !== null && inSight(bin)) box(pen, bin, row, themeColour("fore"), 1.5);
 }
+
+const binX = (bin) => (columnX(bin) + columnX(bin + 1)) / 2;
+const rowMiddle = (row) => rowY(row) + view.row / 2;
+const isRowSeen = (row) => rowMiddle(row) > TOP && rowMiddle(row) < TOP + view.height;
 
 function inSight(bin) {
   return bin >= state.from && bin < state.to;
 }
 
-function departure(pen, bin, row) {
-  const x = (columnX(bin) + columnX(bin + 1)) / 2;
-  pen.fillStyle = pen.strokeStyle = themeColour("fail");
-  pen.setLineDash([4, 3]);
-  pen.beginPath();
-  pen.moveTo(x, TOP);
-  pen.lineTo(x, TOP + view.height);
-  pen.stroke();
-  pen.setLineDash([]);
-  pen.beginPath();
-  pen.moveTo(x - 5, TOP - 8);
-  pen.lineTo(x + 5, TOP - 8);
-  pen.lineTo(x, TOP);
-  pen.fill();
+function departure(pen, { row, bin }) {
+  if (!inSight(bin)) return;
+  const x = binX(bin), colour = themeColour("fail");
+  strokeThrough(pen, [[x, TOP], [x, TOP + view.height]], colour, [4, 3]);
+  fillShape(pen, [[x - 5, TOP - 8], [x + 5, TOP - 8], [x, TOP]], colour);
   if (row === undefined) return;
-  box(pen, bin, row, themeColour("fail"), 2);
-  const y = rowY(row) + view.row / 2;
-  if (y < TOP || y > TOP + view.height) return;
-  pen.beginPath();
-  pen.moveTo(view.left - 8, y - 5);
-  pen.lineTo(view.left - 8, y + 5);
-  pen.lineTo(view.left, y);
-  pen.fill();
+  box(pen, bin, row, colour, 2);
+  const y = rowMiddle(row);
+  if (isRowSeen(row)) fillShape(pen, [[view.left - 8, y - 5], [view.left - 8, y + 5], [view.left, y]], colour);
 }
 
 function box(pen, bin, row, colour, width) {
-  const x = columnX(bin), y = rowY(row), wide = Math.max(6, columnX(bin + 1) - x), high = Math.max(6, view.row);
+  const y = rowY(row), wide = Math.max(6, columnX(bin + 1) - columnX(bin)), high = Math.max(6, view.row);
   if (y + high < TOP || y > TOP + view.height) return;
-  pen.strokeStyle = colour;
-  pen.lineWidth = width;
-  pen.strokeRect((x + columnX(bin + 1) - wide) / 2, y + (view.row - high) / 2, wide, high);
-  pen.lineWidth = 1;
+  Object.assign(pen, { strokeStyle: colour, lineWidth: width });
+  pen.strokeRect(binX(bin) - wide / 2, y + (view.row - high) / 2, wide, high);
 }
 
 function drawLegend() {
-  const bar = element("i"), other = element("i", undefined, "one");
-  bar.style.background = `linear-gradient(90deg, ${themeColour(scaleName())})`;
-  other.style.background = "var(--not-finite)";
-  const ends = state.colour === "gap" ? ["equal", "apart by 2 (relative)"] : [`1/${10 ** page.decades} of the row's median`, `${10 ** page.decades} times`];
-  const notFinite = element("span", undefined, "whole");
-  notFinite.append(other, "NaN or inf");
-  byId("legend").replaceChildren(element("span", ends[0]), bar, element("span", ends[1]), notFinite);
+  const sides = [`1/${10 ** page.decades} of the row's median`, `${10 ** page.decades} times`];
+  const [low, high] = state.colour === "gap" ? ["equal", "apart by 2 (relative)"] : sides;
+  const bar = element("i", [], "", { style: `background: linear-gradient(90deg, ${themeColour(scaleName())})` });
+  const notFinite = element("i", [], "one", { style: "background: var(--not-finite)" });
+  byId("legend").replaceChildren(
+    element("span", low), bar, element("span", high), element("span", [notFinite, "NaN or inf"], "whole"),
+  );
 }

@@ -2,26 +2,29 @@
 
 const FINDINGS_SHOWN = 500, ALL_RANKS = -1;
 const state = {
-  rank: 0, task: "", statistic: page.statistics.includes("norm") ? "norm" : page.statistics[0], colour: page.pair ? "gap" : SERIES.target, words: [], onlyFound: false,
-  rowHeight: 0, from: 0, to: BINS, rows: [], cursor: { row: null, bin: null }, chosen: null,
+  rank: 0, task: "", statistic: page.statistics.includes("norm") ? "norm" : page.statistics[0],
+  colour: page.pair ? "gap" : SERIES.target, words: [], onlyFound: false, rowHeight: 0, from: 0, to: BINS, rows: [],
+  cursor: { row: null, bin: null }, chosen: null,
 };
 
 function refresh() {
   const kept = state.rows[state.cursor.row] ?? state.chosen;
-  const found = new Set(page.findings.filter((one) => isOfRank(one[FINDING.rank])).map((one) => rowName(one[FINDING.rank], one[FINDING.tensor])));
+  const found = new Set(page.findings.map((one) => rowName(one[FINDING.rank], one[FINDING.tensor])));
   const here = page.series.filter((one) => isOfRank(one[SERIES.rank]) && one[SERIES.statistic] === state.statistic);
   state.rows = here.filter((one) => {
-    const tensor = page.tensors[one[SERIES.tensor]];
+    const tensor = tensorOf(one);
     if (state.task && tensor[TENSOR.task] !== state.task) return false;
     if (state.onlyFound && !found.has(rowName(one[SERIES.rank], one[SERIES.tensor]))) return false;
     tensor.text ??= `${tensor[TENSOR.task]} ${tensorText(tensor)}`.toLowerCase();
     return state.words.every((word) => tensor.text.includes(word));
   }).sort((a, b) => a[SERIES.tensor] - b[SERIES.tensor] || a[SERIES.rank] - b[SERIES.rank]);
-  const isKept = (one) => one[SERIES.tensor] === kept[SERIES.tensor] && (state.rank !== ALL_RANKS || one[SERIES.rank] === kept[SERIES.rank]);
+  const isKeptRank = (one) => state.rank !== ALL_RANKS || one[SERIES.rank] === kept[SERIES.rank];
+  const isKept = (one) => one[SERIES.tensor] === kept[SERIES.tensor] && isKeptRank(one);
   const row = kept ? state.rows.findIndex(isKept) : -1;
   state.cursor.row = row < 0 ? null : row;
   state.chosen = kept;
-  byId("count").textContent = `${state.rows.length} of ${here.length} ${state.rank === ALL_RANKS ? "rows, one for each tensor and rank" : "tensors"}`;
+  const what = state.rank === ALL_RANKS ? "rows, one for each tensor and rank" : "tensors";
+  byId("count").textContent = `${state.rows.length} of ${here.length} ${what}`;
   drawAll();
 }
 
@@ -42,12 +45,13 @@ function rowName(rank, tensor) {
 }
 
 function rowText(series) {
-  const name = tensorText(page.tensors[series[SERIES.tensor]]);
-  return state.rank === ALL_RANKS ? `${name}, ${page.ranks[series[SERIES.rank]]}` : name;
+  const name = tensorText(tensorOf(series));
+  return state.rank === ALL_RANKS ? `${name}, ${rankOf(series)}` : name;
 }
 
 function findingsHere() {
-  return page.findings.filter((one) => isOfRank(one[FINDING.rank]) && (!one[FINDING.statistic] || one[FINDING.statistic] === state.statistic));
+  const isShown = (statistic) => !statistic || statistic === state.statistic;
+  return page.findings.filter((one) => isOfRank(one[FINDING.rank]) && isShown(one[FINDING.statistic]));
 }
 
 /* Choosing a cell. */
@@ -72,7 +76,8 @@ function reveal(row) {
 
 function announceCell() {
   const series = state.rows[state.cursor.row];
-  if (series && state.cursor.bin !== null) byId("cell").textContent = `${rowText(series)}, ${cellText(series, state.cursor.bin)}`;
+  if (!series || state.cursor.bin === null) return;
+  byId("cell").textContent = `${rowText(series)}, ${cellText(series, state.cursor.bin)}`;
 }
 
 function chooseSeries(series) {
@@ -97,8 +102,8 @@ function clearFilters() {
 }
 
 function goTo(finding) {
-  const own = (one) => one[SERIES.rank] === finding[FINDING.rank] && one[SERIES.tensor] === finding[FINDING.tensor];
-  const series = page.series.find((one) => own(one) && one[SERIES.statistic] === finding[FINDING.statistic]) ?? page.series.find(own);
+  const own = page.series.filter((one) => isSameTensor(finding, one));
+  const series = own.find((one) => one[SERIES.statistic] === finding[FINDING.statistic]) ?? own[0];
   if (!series) return;
   showStep(finding[FINDING.step] === null ? null : binOf(finding[FINDING.step]));
   chooseSeries(series);
@@ -112,35 +117,14 @@ function showStep(bin) {
 
 /* The map's mouse and keys. */
 
-let pressed = null;
-
-function onMap() {
-  const map = byId("map");
-  map.addEventListener("mousemove", (event) => {
-    const cell = cellAt(event), tip = byId("tip");
-    tip.hidden = !cell;
-    if (!cell) return;
-    const series = state.rows[cell.row], tensor = page.tensors[series[SERIES.tensor]];
-    tip.textContent = `${tensor[TENSOR.task]}  ${rowText(series)}${cell.bin === null ? "" : `\n${cellText(series, cell.bin)}`}`;
-    const box = byId("map-box").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-    tip.style.left = x < box.width / 2 ? `${x + 12}px` : "auto";
-    tip.style.right = x < box.width / 2 ? "auto" : `${box.width - x + 12}px`;
-    tip.style.top = `${Math.min(y + 12, box.height - 48)}px`;
-  });
-  map.addEventListener("mouseleave", () => { byId("tip").hidden = true; });
-  map.addEventListener("mousedown", (event) => { pressed = cellAt(event); });
-  map.addEventListener("mouseup", (event) => {
-    const cell = cellAt(event), from = pressed;
-    pressed = null;
-    if (!cell) return;
-    if (from && from.bin !== null && cell.bin !== null && isDrag(from.bin, cell.bin)) zoom(from.bin, cell.bin);
-    else moveTo(cell.row, cell.bin ?? state.cursor.bin);
-  });
-  map.addEventListener("keydown", onKey);
+function tipOf({ row, bin }) {
+  const series = state.rows[row], task = tensorOf(series)[TENSOR.task];
+  return `${task}  ${rowText(series)}${bin === null ? "" : `\n${cellText(series, bin)}`}`;
 }
 
 function isDrag(one, other) {
-  return Math.abs(one - other) > Math.max(1, (state.to - state.from) / 50);
+  if (one.bin === null || other.bin === null) return false;
+  return Math.abs(one.bin - other.bin) > Math.max(1, (state.to - state.from) / 50);
 }
 
 function zoom(one, other) {
@@ -149,24 +133,19 @@ function zoom(one, other) {
 }
 
 const MOVES = {
-  ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0],
-  PageUp: [-20, 0], PageDown: [20, 0], Home: [0, -Infinity], End: [0, Infinity],
+  ...ARROWS, PageUp: [-20, 0], PageDown: [20, 0], Home: [0, -Infinity], End: [0, Infinity],
 };
 
-function onKey(event) {
-  const move = MOVES[event.key];
-  if (move && state.rows.length) {
-    const within = (value, low, high) => Math.max(low, Math.min(high, value));
-    const row = within((state.cursor.row ?? 0) + move[0], 0, state.rows.length - 1);
-    moveTo(row, within((state.cursor.bin ?? state.from) + move[1], state.from, state.to - 1));
-  } else if (event.key === "+" || event.key === "-" || event.key === "0") {
-    resizeRows(event.key);
-  } else if (event.key === "Escape") {
-    zoom(0, BINS - 1);
-  } else if (event.key === "Enter") {
-    byId("details").querySelector(".figure")?.focus();
-  } else return;
-  event.preventDefault();
+function keysOfMap() {
+  const within = (value, low, high) => Math.max(low, Math.min(high, value)), { row, bin } = state.cursor;
+  const go = ([down, right]) => () => moveTo(
+    within((row ?? 0) + down, 0, state.rows.length - 1), within((bin ?? state.from) + right, state.from, state.to - 1),
+  );
+  const moves = state.rows.length ? Object.entries(MOVES).map(([key, move]) => [key, go(move)]) : [];
+  return {
+    ...Object.fromEntries(moves), ...Object.fromEntries(["+", "-", "0"].map((key) => [key, () => resizeRows(key)])),
+    Escape: () => zoom(0, BINS - 1), Enter: () => byId("details").querySelector(".figure")?.focus(),
+  };
 }
 
 function resizeRows(key) {
@@ -179,30 +158,26 @@ function resizeRows(key) {
 /* The findings. */
 
 function findings() {
-  const total = page.findings.length;
+  const total = page.findings.length, most = `The first ${FINDINGS_SHOWN} of ${total} findings`;
   byId("findings").hidden = !total && !page.notes.length;
-  byId("findings-title").textContent = total > FINDINGS_SHOWN ? `The first ${FINDINGS_SHOWN} of ${total} findings` : plural(total, "finding");
-  byId("findings-body").replaceChildren(...page.findings.slice(0, FINDINGS_SHOWN).map((finding) => {
-    const line = element("tr"), tensor = page.tensors[finding[FINDING.tensor]], open = element("button", tensor ? tensorText(tensor) : "");
-    const place = [tensor?.[TENSOR.task], page.ranks.length > 1 ? page.ranks[finding[FINDING.rank]] : ""].filter(Boolean).join(", ");
-    const name = element("td");
-    name.append(open, element("span", place ? ` (${place})` : "", "skip"));
-    open.addEventListener("click", () => goTo(finding));
-    line.append(element("td", finding[FINDING.step] ?? ""), element("td", finding[FINDING.outcome], finding[FINDING.outcome]), name);
-    line.append(...[FINDING.statistic, FINDING.rule, FINDING.message].map((field) => element("td", finding[field])));
-    return line;
-  }));
-  byId("notes-list").replaceChildren(...page.notes.map((note) => element("li", note)));
+  byId("findings-title").textContent = total > FINDINGS_SHOWN ? most : plural(total, "finding");
+  byId("findings-body").append(...page.findings.slice(0, FINDINGS_SHOWN).map(findingLine));
+  byId("notes-list").append(...page.notes.map((note) => element("li", note)));
+}
+
+function findingLine(finding) {
+  const [rank, at, statistic, step, outcome, rule, message] = finding, tensor = page.tensors[at];
+  const place = [tensor?.[TENSOR.task], page.ranks.length > 1 ? page.ranks[rank] : ""].filter(Boolean).join(", ");
+  const open = button(tensor ? tensorText(tensor) : "", () => goTo(finding));
+  const name = element("td", [open, element("span", place ? ` (${place})` : "", "skip")]);
+  const [when, result, ...others] = [step ?? "", outcome, statistic, rule, message].map((text) => element("td", text));
+  result.className = outcome;
+  return element("tr", [when, result, name, ...others]);
 }
 
 function lead() {
   const first = page.findings[page.first], words = first?.[FINDING.message] ?? page.widest?.[WIDEST.words];
-  if (!words) return;
-  const box = element("p"), button = element("button", words, first?.[FINDING.outcome]);
-  box.id = "lead";
-  button.addEventListener("click", openFirst);
-  box.append(button);
-  byId("notes").append(box);
+  if (words) byId("notes").append(element("p", button(words, openFirst, first?.[FINDING.outcome]), "", { id: "lead" }));
 }
 
 /* Show the first finding, or else where the runs are farthest apart. */
@@ -220,12 +195,13 @@ function openFirst() {
 /* The end of an address that opens the curves of a series, at a step where one was chosen. */
 
 function fragmentOf(series) {
-  const tensor = page.tensors[series[SERIES.tensor]];
-  return [page.ranks[series[SERIES.rank]], tensor[TENSOR.task], tensorText(tensor), series[SERIES.statistic]].filter(Boolean).join("/");
+  const tensor = tensorOf(series);
+  return [rankOf(series), tensor[TENSOR.task], tensorText(tensor), series[SERIES.statistic]].filter(Boolean).join("/");
 }
 
 function linkOf(series) {
-  return state.cursor.bin === null ? fragmentOf(series) : `${fragmentOf(series)}@${page.starts[state.cursor.bin]}`;
+  const step = state.cursor.bin === null ? "" : `@${page.starts[state.cursor.bin]}`;
+  return `${fragmentOf(series)}${step}`;
 }
 
 function openLink(fragment) {
@@ -242,12 +218,7 @@ function openLink(fragment) {
 /* The controls. */
 
 function fill(id, entries, change) {
-  byId(id).replaceChildren(...entries.map(([name, value]) => {
-    const option = element("option", name);
-    option.value = String(value);
-    return option;
-  }));
-  byId(id).addEventListener("change", (event) => { change(event.target.value); refresh(); });
+  choices(byId(id), entries, (value) => { change(value); refresh(); });
 }
 
 function select(id, value) {
@@ -255,37 +226,36 @@ function select(id, value) {
 }
 
 function controls() {
-  fill("rank", [...page.ranks.map((name, place) => [name, place]), ["all ranks", ALL_RANKS]], (value) => { state.rank = Number(value); });
-  byId("rank-label").hidden = page.ranks.length < 2;
+  const named = (names) => names.map((name) => [name, name]);
+  const ranks = [...page.ranks.map((name, place) => [name, place]), ["all ranks", ALL_RANKS]];
   const tasks = [...new Set(page.tensors.map((tensor) => tensor[TENSOR.task]))];
-  fill("task", [["all", ""], ...tasks.map((task) => [task, task])], (value) => { state.task = value; });
-  fill("statistic", page.statistics.map((name) => [name, name]), (value) => { state.statistic = value; });
   const colours = [["gap between the runs", "gap"], ["size, target", SERIES.target], ["size, golden", SERIES.golden]];
+  fill("rank", ranks, (value) => { state.rank = Number(value); });
+  fill("task", [["all", ""], ...named(tasks)], (value) => { state.task = value; });
+  fill("statistic", named(page.statistics), (value) => { state.statistic = value; });
   fill("colour", page.pair ? colours : colours.slice(1, 2), (value) => { state.colour = value === "gap" ? value : Number(value); });
+  select("statistic", state.statistic);
+  byId("rank-label").hidden = page.ranks.length < 2;
   byId("colour-label").hidden = !page.pair;
   byId("found").hidden = !page.findings.length;
-  byId("found").addEventListener("click", () => {
-    state.onlyFound = !state.onlyFound;
-    byId("found").setAttribute("aria-pressed", String(state.onlyFound));
-    refresh();
-  });
-  byId("smaller").addEventListener("click", () => resizeRows("-"));
-  byId("larger").addEventListener("click", () => resizeRows("+"));
-  byId("fit").addEventListener("click", () => resizeRows("0"));
-  byId("all-steps").addEventListener("click", () => zoom(0, BINS - 1));
+  const onClick = {
+    found: () => { byId("found").setAttribute("aria-pressed", (state.onlyFound = !state.onlyFound)); refresh(); },
+    smaller: () => resizeRows("-"), larger: () => resizeRows("+"), fit: () => resizeRows("0"),
+    "all-steps": () => zoom(0, BINS - 1),
+  };
+  for (const [id, act] of Object.entries(onClick)) byId(id).addEventListener("click", act);
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
 }
 
-function start() {
-  showHeader(page.verdict, `${page.title}: ${page.about}`);
-  controls();
-  findings();
-  lead();
-  onMap();
-  byId("scroller").addEventListener("scroll", () => requestAnimationFrame(drawMap));
-  window.addEventListener("resize", drawAll);
-  window.addEventListener("themechange", drawAll);
-  onLink(openLink, openFirst);
-}
-
-start();
+showHeader(page.verdict, `${page.title}: ${page.about}`);
+controls();
+findings();
+lead();
+onCells(byId("map"), byId("map-box"), {
+  cellAt, tipOf, choose: ({ row, bin }) => moveTo(row, bin ?? state.cursor.bin), isDrag,
+  zoom: (one, other) => zoom(one.bin, other.bin),
+});
+onKeys(byId("map"), keysOfMap);
+byId("scroller").addEventListener("scroll", () => requestAnimationFrame(drawMap));
+for (const change of ["resize", "themechange"]) window.addEventListener(change, drawAll);
+onLink(openLink, openFirst);

@@ -2,23 +2,21 @@
 
 let graphView = null;
 // By the number of a call: the graph that shows it, the run, and the node; and its rows.
-const inGraphs = new Map(), rowsOfCalls = new Map();
+const inGraphs = new Map(), rowsOfCalls = Map.groupBy(page.rows, ([call]) => call);
 page.graphs.forEach((graph, place) => {
-  for (const side of ["golden", "target"]) graph[side].calls.forEach((call, node) => { if (call >= 0) inGraphs.set(call, [place, side, node]); });
+  for (const side of ["golden", "target"]) {
+    graph[side].calls.forEach((call, node) => inGraphs.set(call, [place, side, node]));
+  }
 });
-for (const row of page.rows) {
-  if (!rowsOfCalls.has(row[0])) rowsOfCalls.set(row[0], []);
-  rowsOfCalls.get(row[0]).push(row);
-}
 
 const views = makeTabs(byId("views"), [
   { id: "table-view", title: "Table", open: () => { plot(); table.draw(); } },
   ...(page.tokens ? [{ id: "tokens", title: "Tokens", open: drawTokens }] : []),
-  ...(hasFed ? [{ id: "fed", title: "Fed layers", open: drawFed }] : []),
+  ...(page.fed.length ? [{ id: "fed", title: "Fed layers", open: drawFed }] : []),
   ...(page.pairs.length > 1 ? [{ id: "map", title: "Steps and ranks", open: drawMap }] : []),
   ...(page.graphs.length ? [{ id: "graph", title: "Graph", open: openGraph }] : []),
 ]);
-byId("views").hidden = page.pairs.length < 2 && !page.graphs.length && !page.tokens && !hasFed;
+byId("views").hidden = page.pairs.length < 2 && !page.graphs.length && !page.tokens && !page.fed.length;
 
 function openGraph() {
   graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
@@ -43,7 +41,7 @@ function lookAt(call) {
 
 function describeInGraph(place, side, node) {
   const number = page.graphs[place][side].calls[node], call = page.calls[number], rows = rowsOfCalls.get(number) ?? [];
-  if (!call) return { failure: "", facts: [], stack: "", actions: [] };
+  if (!call) return {};
   const messages = rows.filter((row) => row[ROW.messages]).map((row) => `${placeOf(row, call)}: ${row[ROW.messages]}`);
   return {
     failure: [call[CALL.reason], ...messages].filter(Boolean).join("\n"),

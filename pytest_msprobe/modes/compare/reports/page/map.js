@@ -7,19 +7,17 @@ function drawMap() {
   if (isMapMade) return;
   isMapMade = true;
   const depth = deepest(), modules = cellsByModule(depth);
-  const table = element("table"), head = element("tr");
-  table.append(element("caption", `${modules.size} modules by step and rank; darker red is a larger error, \u25c6 marks where a difference begins${depth < Infinity ? `; modules below level ${depth} are together` : ""}`));
-  head.append(element("th", "module"), ...page.pairs.map((name) => element("th", name)));
-  const top = element("thead"), body = element("tbody");
-  top.append(head);
-  for (const [path, cells] of modules) {
-    const line = element("tr"), name = element("th", path.replaceAll("/", "."));
-    name.scope = "row";
-    line.append(name, ...page.pairs.map((_, pair) => cellOf(path, pair, cells[pair])));
-    body.append(line);
-  }
-  table.append(top, body);
-  byId("map").replaceChildren(table);
+  const meaning = "darker red is a larger error, \u25c6 marks where a difference begins";
+  const below = depth < Infinity ? `; modules below level ${depth} are together` : "";
+  const lines = [...modules].map(([path, cells]) => element("tr", [
+    element("th", path.replaceAll("/", "."), "", { scope: "row" }),
+    ...page.pairs.map((_, pair) => element("td", cells[pair] && cellOf(path, pair, cells[pair]))),
+  ]));
+  byId("map").append(element("table", [
+    element("caption", `${modules.size} modules by step and rank; ${meaning}${below}`),
+    element("thead", element("tr", ["module", ...page.pairs].map((name) => element("th", name)))),
+    element("tbody", lines),
+  ]));
 }
 
 // How many levels of modules are rows of their own, so that the page stays quick.
@@ -41,29 +39,17 @@ function cellsByModule(depth) {
   for (const call of page.calls) {
     const path = upTo(call.path, depth);
     if (!modules.has(path)) modules.set(path, []);
-    const cell = (modules.get(path)[call[CALL.pair]] ??= { worst: "skip", calls: 0, wrong: 0, error: null, hasCulprit: false });
-    cell.calls++;
-    if (call[CALL.outcome] === "fail") cell.wrong++;
-    if (call[CALL.cause] === "culprit") cell.hasCulprit = true;
-    if (SEVERITY[call[CALL.outcome]] > SEVERITY[cell.worst]) cell.worst = call[CALL.outcome];
-    const error = asNumber(call[CALL.error]);
-    if (error !== null && !(error <= cell.error)) cell.error = error;
+    addCall((modules.get(path)[call[CALL.pair]] ??= summed()), call);
   }
   return modules;
 }
 
 function cellOf(path, pair, cell) {
-  const made = element("td");
-  if (!cell) return made;
-  const button = element("button", cell.hasCulprit ? "\u25c6" : "", cell.worst);
   const error = cell.error === null ? "" : `, greatest scaled error ${numberText(cell.error)}`;
-  const calls = cell.wrong ? `${cell.wrong} of ${cell.calls} calls wrong` : `${cell.calls} ${cell.calls === 1 ? "call" : "calls"} ${OUTCOME_WORDS[cell.worst]}`;
-  button.title = `${path.replaceAll("/", ".")}, ${page.pairs[pair]}: ${calls}${error}`;
-  button.setAttribute("aria-label", button.title);
-  if (cell.worst === "fail") button.style.setProperty("--size", sizeOf(cell.error));
-  button.addEventListener("click", () => showCell(path, pair));
-  made.append(button);
-  return made;
+  const title = `${path.replaceAll("/", ".")}, ${page.pairs[pair]}: ${callsText(cell)}${error}`;
+  const style = cell.worst === "fail" ? `--size: ${sizeOf(cell.error)}` : "";
+  const made = button(cell.hasCulprit ? "\u25c6" : "", () => showCell(path, pair), cell.worst);
+  return filled(made, [], { title, style, "aria-label": title });
 }
 
 // From 0 for an error of a millionth to 1 for one that is as large as the values.
@@ -74,10 +60,8 @@ function sizeOf(error) {
 
 function showCell(path, pair) {
   views.show("table-view");
-  clearFilters();
-  byId("pair").value = String(pair);
-  Object.assign(state, { pair, node: path });
-  byId("tree").querySelectorAll(".chosen").forEach((one) => one.classList.remove("chosen"));
-  refresh();
+  table.widen();
+  showPair(pair);
+  chooseNode(path);
   plot();
 }

@@ -43,7 +43,7 @@ function makeTokens(tokens) {
     { title: "KL (k3)", width: 110, number: true, of: (token) => token.k3 },
     { title: "Clipped", width: 80, of: (token) => (token.clipped ? "yes" : "") },
   ], { open: (token) => tokenPlot.choose(token), label: "Tokens", name: "tokens" });
-  tokenPlot = new LogPlot(byId("token-plot"), byId("token-tip"), {
+  tokenPlot = new LogPlot(byId("token-plot"), {
     titles: { x: "token, in the order of the requests", y: "|difference| of log probabilities" }, limits: tokenLimits(),
     choose: (token) => { tokenTable.scrollTo(token); tokenTable.choose(token); },
   });
