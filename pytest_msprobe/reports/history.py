@@ -9,11 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal import Entry, Journal, read_header, read_journal
+from pytest_msprobe.journal import Journal, read_header, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
 from pytest_msprobe.reports.markdown import label
 from pytest_msprobe.reports.pages import page_number, page_of_journal, relative_address
@@ -115,7 +117,7 @@ def _newest(journals: Sequence[Part], left_out: list[str]) -> list[Part]:
             left_out.append(_unreadable(path, error))
             continue
         results += len(read.entries)
-        entries = {name: _brief(entry) for name, entry in read.entries.items()}
+        entries = {name: replace(entry, result=brief(entry.result)) for name, entry in read.entries.items()}
         parts.append(Part(path, Journal(read.header, entries, read.starts)))
     return parts
 
@@ -123,10 +125,6 @@ def _newest(journals: Sequence[Part], left_out: list[str]) -> list[Part]:
 def _unreadable(path: Path, error: JournalError) -> str:
     # Of a damaged line the problem begins with the path.
     return f"{path.name} ({error.problem.removeprefix(f'{path}: ')})"
-
-
-def _brief(entry: Entry) -> Entry:
-    return Entry(entry.id, entry.outcome, brief(entry.result), entry.device, entry.command)
 
 
 def brief(result: DirectionResult) -> DirectionResult:

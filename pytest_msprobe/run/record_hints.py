@@ -39,7 +39,8 @@ def check_patterns(config: pytest.Config, options: Options, dumps: Iterable[Any]
         )
         if unknown:
             names = ", ".join(map(repr, unknown))
-            hint = did_you_mean(unknown[0], apis) or f"; the records are of {listed(_qualified(apis), _NAMES_SHOWN)}"
+            qualified = sorted(api for api in apis if "." in api)
+            hint = did_you_mean(unknown[0], apis) or f"; the records are of {listed(qualified, _NAMES_SHOWN)}"
             lines.append(f"msprobe: warning: {flag}: no record matches {names}{hint}")
 
 
@@ -51,11 +52,6 @@ def header(config: pytest.Config) -> list[str]:
 def summary_lines(config: pytest.Config) -> list[str]:
     """Return the same lines for the end of a run whose header is not shown."""
     return header(config) if config.option.verbose < 0 else []
-
-
-def _qualified(apis: Iterable[str]) -> list[str]:
-    """Return the spellings that name the type of an API too."""
-    return sorted(api for api in apis if "." in api)
 
 
 def _spellings(names: Iterable[str]) -> set[str]:

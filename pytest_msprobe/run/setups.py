@@ -138,7 +138,8 @@ class Setups:
     def _set_up(self, framework_name: str) -> ReplayConfig:
         torch = import_torch()
         if self._processes > 1:
-            torch.set_num_threads(max(1, _cpu_count() // self._processes))
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            torch.set_num_threads(max(1, cores // self._processes))
         from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
         options, policy = self._options, self._policy
@@ -248,7 +249,3 @@ class SessionSetups(Setups):
 
 
 setups_key = pytest.StashKey[Setups]()
-
-
-def _cpu_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

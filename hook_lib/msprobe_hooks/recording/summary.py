@@ -131,7 +131,7 @@ class Summary:
         if self.late:
             lines.append(f"missing backward records, as they came after step() had ended their step: {self.late}")
         if self.traced:
-            lines.append(self._traced())
+            lines.append(f"not recorded, as a compiler or tracer of torch makes them: {counted(self.traced, 'call')}")
         if self.unrecorded:
             lines.append(self._unrecorded())
         lines += [f"{counted(count, 'tensor')} without {what}" for what, count in self.left_out.items()]
@@ -139,9 +139,6 @@ class Summary:
         lines += self.unmatched
         lines += [f"not recorded, {counted(count, 'time')}: {text}" for text, count in self.errors.items()]
         return lines
-
-    def _traced(self) -> str:
-        return f"not recorded, as a compiler or tracer of torch makes them: {counted(self.traced, 'call')}"
 
     def _unrecorded(self) -> str:
         names = (f"{name} ({counted(count, 'call')})" for name, count in self.unrecorded.most_common())

@@ -48,15 +48,11 @@ def python_body(func: Any) -> Callable[..., Any] | None:
     return _bodies[func]
 
 
-def _no(*_: object) -> bool:
-    return False
-
-
 def _answered(func: FunctionType) -> Callable[..., Any] | None:
     questions = [name for name in _QUESTIONS if name in func.__code__.co_names and name in func.__globals__]
     if not questions:
         return None
-    answers = dict.fromkeys(questions, _no)
+    answers = dict.fromkeys(questions, lambda *_: False)
     body = FunctionType(
         func.__code__, {**func.__globals__, **answers}, func.__name__, func.__defaults__, func.__closure__
     )

@@ -226,7 +226,8 @@ class TorchRecorder(Recorder):
 
     def __init__(self, settings: Settings) -> None:
         is_ordered = settings.summary_mode != "statistics"
-        self.measured = StatisticsCache(self._measure_for(settings.summary_mode), is_ordered=is_ordered)
+        measures = {"statistics": measure, "md5": self._with_crc32, "xor": self._with_xor64}
+        self.measured = StatisticsCache(measures[settings.summary_mode], is_ordered=is_ordered)
         self.shared = self._shared_entry
         self._buffers = Buffers()
         #: Memory that the program made and has not written to.
@@ -320,9 +321,6 @@ class TorchRecorder(Recorder):
             self.summary.left_out[_OF_A_VIEW] += 1
             return UNSET
         return files.save(part, name, self.measured.known(part))
-
-    def _measure_for(self, summary_mode: str) -> Callable[[Tensor], Statistics]:
-        return {"statistics": measure, "md5": self._with_crc32, "xor": self._with_xor64}[summary_mode]
 
     def _with_crc32(self, tensor: Tensor) -> Statistics:
         result = measure(tensor)

@@ -126,7 +126,8 @@ class _Differences:
             if comparison.agrees:
                 break
         else:
-            if self._has_jump(self._directions(paths, draw, moves_zeros=True), comparison.slope):
+            directions = self._directions(paths, draw, moves_zeros=True)
+            if any(self._jumps_within(directions, comparison.slope, reach) for reach in _REACHES):
                 raise _NotJudgedError("its result jumps near these inputs, as that of a rounding does")
         shape = tuple(self._leaves[paths[0]].shape) if len(paths) == 1 else ()
         margin = comparison.error / comparison.allowed if comparison.allowed else 0.0
@@ -173,10 +174,6 @@ class _Differences:
         if not comparison.agrees and min(bends) > _RELATIVE * scale:
             raise _NotJudgedError("it has a kink at these inputs")
         return comparison
-
-    def _has_jump(self, directions: _Tensors, slope: float) -> bool:
-        """Return whether the number jumps somewhere along the directions, which no slope near the inputs shows."""
-        return any(self._jumps_within(directions, slope, reach) for reach in _REACHES)
 
     def _jumps_within(self, directions: _Tensors, slope: float, reach: float) -> bool:
         """Return whether halves of a way, of which the one that is less like the slope is kept, end at a jump."""

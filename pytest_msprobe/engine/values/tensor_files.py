@@ -42,7 +42,8 @@ def load_tensor(
         raise Skip(SkipReason.MISSING_TENSOR_FILE, str(folder / file))
     dtype = dtype_named(element.dtype)
     tensor = _read(path, mapped) if contained is None else read_contained(path, contained[1], mapped=mapped)
-    if _is_unknown_to_numpy(dtype) and path.suffix == ".npy" and tensor.dtype is torch.float32:
+    is_unknown_to_numpy = dtype is torch.bfloat16 or (dtype.is_floating_point and dtype.itemsize == 1)
+    if is_unknown_to_numpy and path.suffix == ".npy" and tensor.dtype is torch.float32:
         # Recorders of MindSpore widen it, without loss.
         tensor = tensor.to(dtype)
     if not keeps_shape and tensor.numel() == math.prod(element.shape):
@@ -53,10 +54,6 @@ def load_tensor(
             "recorded; the file belongs to another dump"
         )
     return tensor.contiguous() if is_plain(tensor) else tensor
-
-
-def _is_unknown_to_numpy(dtype: torch.dtype) -> bool:
-    return dtype is torch.bfloat16 or (dtype.is_floating_point and dtype.itemsize == 1)
 
 
 def read_contained(path: Path, name: str, *, mapped: bool = False) -> torch.Tensor:

@@ -37,7 +37,9 @@ class CheckPage:
         self._rows = Rows()
         self._judged: list[tuple[ItemKey, DirectionResult]] = []
         self._starts: list[Start] = []
-        self._rerun = functools.cache(self._rerun_words)
+        self._rerun = functools.cache(
+            lambda card: tuple(shlex.split(rerun_command(config, "<dump>", "<record>", card)))
+        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what is known of one record, or of a test's checks, and what they ran on."""
@@ -106,6 +108,3 @@ class CheckPage:
         name = dumps[0] if len(dumps) == 1 else several
         settings = {"policy": options.policy, **options.mode.journal_facts(self._config).settings}
         return RunFacts(name, f"{self._began:%Y-%m-%d %H:%M}", self._starts, settings)
-
-    def _rerun_words(self, card: str) -> tuple[str, ...]:
-        return tuple(shlex.split(rerun_command(self._config, "<dump>", "<record>", card)))

@@ -214,10 +214,7 @@ _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 
 def next_step_hint(call: ComparedCall, row: Row, culprit: str, *, forward_differs: bool) -> str:
-    """Return advice for the deciding row of a wrong call; ``culprit`` is the first one, where it is known.
-
-    ``forward_differs`` says of a backward call that its forward call does.
-    """
+    """Return advice for a wrong call's deciding row, by the first culprit and whether its forward call differs."""
     if row.setting:
         return "This argument was set otherwise: numbers that differ before do not explain it."
     if call.cause == "inherited":

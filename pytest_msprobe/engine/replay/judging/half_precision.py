@@ -82,11 +82,13 @@ def beyond_float32_sums(trial: Trial, direction: Direction, results: Sequence[Ou
     targets, goldens = dict(tensors_with_paths(trees["target"])), dict(tensors_with_paths(trees["golden"]))
     errors = _errors_of_arithmetic if _name(trial) in _ARITHMETIC and direction == "forward" else _errors_of_sums
     in_float32, failures = errors(trial, direction, goldens), {}
+    inputs = trial.subject.arguments.tensors()
+    float_dtypes = {tensor.dtype for _, tensor in inputs if tensor.is_floating_point()}
     for path in suspect.keys() & targets.keys() & in_float32.keys():
         target, golden, dtype = targets[path], goldens[path], suspect[path]
         metrics = measure(target, golden, only={"max_scaled_error", "scale"})
         scale = metrics["scale"]
-        if not scale or _float_dtypes(trial) != {dtype}:
+        if not scale or float_dtypes != {dtype}:
             continue
         relative, absolute, addend = in_float32[path]
         own = (1 + (golden.dtype == torch.float32)) * (relative + absolute / scale) * _FLOAT32
@@ -96,10 +98,6 @@ def beyond_float32_sums(trial: Trial, direction: Direction, results: Sequence[Ou
             reason = f"more than float32 sums, rounded once to the nearest: {verdict.reason}"
             failures[path] = output_result(path, replace(verdict, reason=reason), target, golden)
     return failures
-
-
-def _float_dtypes(trial: Trial) -> set[torch.dtype]:
-    return {tensor.dtype for _, tensor in trial.subject.arguments.tensors() if tensor.is_floating_point()}
 
 
 def _name(trial: Trial) -> str:

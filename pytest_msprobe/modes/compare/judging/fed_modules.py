@@ -75,7 +75,7 @@ class FedInputs:
             target = self._matches[order].target
             if target is None or not is_forward(target):
                 continue
-            for output in self._wrong_outputs(order):
+            for output in (one for one in self._rows(order) if one.group == "output" and one.differs):
                 if _is_same_tensor(output, row):
                     return target
                 is_inside = not parent or parent in modules_around(target, self._module_of)
@@ -91,9 +91,6 @@ class FedInputs:
             largest = max((candidate.metrics.get(SCALED_ERROR, math.inf) for candidate in inputs), default=0.0)
             largest_in = parent
         return largest_in if row.metrics.get(SCALED_ERROR, math.inf) <= self._inherited * largest else ""
-
-    def _wrong_outputs(self, order: int) -> Sequence[Row]:
-        return [row for row in self._rows(order) if row.group == "output" and row.differs]
 
     def _rows(self, order: int | None) -> Sequence[Row]:
         if order is None:
