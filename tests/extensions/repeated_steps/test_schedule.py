@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
+from msprobe_hooks.extensions.repeated_steps.passes import Schedule
 
 
 def watched(schedule: Schedule, calls: int) -> list[int]:

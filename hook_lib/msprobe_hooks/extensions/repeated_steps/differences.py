@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,9 +15,6 @@ from msprobe_hooks.dump.writer import make_folder, write_error
 from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
 from msprobe_hooks.messages import counted, listed
 from msprobe_hooks.recording.recorder import Recorder
-
-if TYPE_CHECKING:
-    from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -138,12 +135,12 @@ class Report(msgspec.Struct, kw_only=True):
         if differences and on_difference == "stop":
             raise DifferingStepError("; ".join(map(str, differences)))
 
-    def place(self, schedule: Schedule, count: int) -> Callable[..., Difference]:
-        """Return what makes the differences of a call of the function, counted from 0."""
+    def place(self, step: int, micro_batch: int) -> Callable[..., Difference]:
+        """Return what makes the differences of one call of the function."""
         return partial(
             Difference,
-            step=schedule.step_of(count),
-            micro_batch=count % schedule.micro_batches,
+            step=step,
+            micro_batch=micro_batch,
             rank=self.rank,
             host=self.host,
             card=self.card,

@@ -48,7 +48,7 @@ from msprobe_hooks.recording.config import settings
 from msprobe_hooks.recording.session import Observer, observing
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
+    from msprobe_hooks.extensions.repeated_steps.passes import Schedule
 
 Result = TypeVar("Result")
 
@@ -357,7 +357,7 @@ class MindSporeStepRepeat:
         report.other_calls += first.first_other_call(second) is not None
         calls = first.differing_calls(second, ())
         if calls or first.differing(second) or first.random.have_moved():
-            at = report.place(self._schedule, count)
+            at = report.place(*self._schedule.place_of(count))
             if GlobalComm.INITED and get_group_size() > 1:
                 self._explain_two((first, second), next(iter(calls), None), at)
             else:

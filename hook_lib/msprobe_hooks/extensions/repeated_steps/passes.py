@@ -1,8 +1,9 @@
-"""Passes of a step that are compared, the first call that differs, and why it does, of any framework."""
+"""Watched steps, their passes that are compared, the first call that differs, and why it does, of any framework."""
 
 from __future__ import annotations
 
 import hashlib
+import random
 import struct
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,66 @@ from msprobe_hooks.recording.array_statistics import Array
 
 # A choice: how often a call is made again on the same inputs.
 REPETITIONS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The watched steps: a ``share`` of them, or one of each ``every``; in a watched step one micro batch is watched.
+
+    The first steps, two by default, are never watched: libraries still choose kernels in them, and DDP its buckets.
+
+    Raises ConfigError where not exactly one of both is given, or a number is out of range.
+    """
+
+    share: float | None = None
+    every: int | None = None
+    micro_batches: int = 1
+    first_step: int = 0
+    seed: int = 0
+    unwatched: int = 2
+
+    def __post_init__(self) -> None:
+        if (self.share is None) == (self.every is None):
+            problem = "replay_step() takes either share=, as 0.01, or every=, as 100"
+            raise ConfigError("share", self.share, "", problem=problem)
+        share = self.share
+        if share is not None and not (type(share) in (int, float) and 0 < share <= 1):
+            raise ConfigError("share", share, "a number above 0 and up to 1")
+        if self.every is not None:
+            _require_whole("every", self.every, 1)
+        _require_whole("micro_batches", self.micro_batches, 1)
+        _require_whole("first_step", self.first_step, 0)
+        if type(self.seed) is not int:
+            raise ConfigError("seed", self.seed, "a whole number")
+
+    def step_of(self, call: int) -> int:
+        """Return the step that a call, counted from 0, belongs to."""
+        return self.first_step + call // self.micro_batches
+
+    def place_of(self, call: int) -> tuple[int, int]:
+        """Return the step and the micro batch of a call, counted from 0."""
+        return self.step_of(call), call % self.micro_batches
+
+    def is_watched(self, call: int) -> bool:
+        """Return whether a call, counted from 0, is computed twice."""
+        return self._watched_micro_batch(call) == call % self.micro_batches
+
+    def is_watched_step(self, call: int) -> bool:
+        """Return whether a call is computed twice in the step that this one belongs to."""
+        return self._watched_micro_batch(call) is not None
+
+    def _watched_micro_batch(self, call: int) -> int | None:
+        step = self.step_of(call)
+        if step < self.first_step + self.unwatched:
+            return None
+        draw = random.Random(f"{self.seed} {step}")
+        is_watched = draw.random() < (self.share or 0.0) if self.every is None else step % self.every == 0
+        return draw.randrange(self.micro_batches) if is_watched else None
+
+
+def _require_whole(key: str, value: object, lowest: int) -> None:
+    if type(value) is not int or value < lowest:
+        raise ConfigError(key, value, f"a whole number from {lowest}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.session import process_rank
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.repeated_steps.replaying import Schedule
+    from msprobe_hooks.extensions.repeated_steps.passes import Schedule
 
 Result = TypeVar("Result")
 
@@ -179,7 +179,7 @@ class StepRepeat:
 
     def _watch(self, count: int, function: Callable[[], Result]) -> Result:
         report, earlier = self.report, len(self.report.differences)
-        at = report.place(self._schedule, count)
+        at = report.place(*self._schedule.place_of(count))
         before = parameter_digests(self._model)
         self._compare_replicas(before, at)
         state = TrainingState(self._model, self._stateful)
@@ -237,7 +237,7 @@ class StepRepeat:
         in_any = self._ranks.any if together else bool
         if in_any(bool(calls or first.differing(second))):
             third = step(CallCapture(self._model, [*calls][:MOST_PLACES]))
-            at = partial(report.place(self._schedule, self._count - 1), optimizer=type(optimizer).__name__)
+            at = partial(report.place(*self._schedule.place_of(self._count - 1)), optimizer=type(optimizer).__name__)
             not_seen = "" if own is not None else report.not_seen or "not seen in the first pass"
             self._explain(Passes(first, second, third, calls, not_seen), at, in_any)
             if in_any(not first.differing(second) and bool(first.differing(third))):
