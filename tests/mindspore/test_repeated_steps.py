@@ -179,6 +179,13 @@ def test_a_flipped_bit_is_named_and_does_not_reach_the_training(tmp_path: Path, 
     assert learned == right
 
 
+def test_wrong_elements_of_any_dtype_are_put_into_words() -> None:
+    right = Tensor([1.0, 2.0], ms.bfloat16).asnumpy()
+    wrong = Tensor([1.0, 4.0], ms.bfloat16).asnumpy()
+    assert mindspore_steps._in_other_bits(wrong, right) == "1 of 2 elements, first [1]: 4 for 2, bit 7"
+    assert mindspore_steps._in_other_bits(wrong[:1], right) == "of shape (1,) for (2,)"
+
+
 @pytest.mark.usefixtures("_early")
 @pytest.mark.parametrize(("number", "options"), [(4, {}), (3, {"keep_values": True})])
 def test_the_wrong_call_is_a_case_that_the_printed_commands_check(

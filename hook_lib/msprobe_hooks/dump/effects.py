@@ -165,7 +165,8 @@ def effects_of(qualified: str) -> Effects:
 
 def is_times_zero(api: str, beta: object) -> bool:
     """Return whether an operation multiplies its first argument by a ``beta`` of 0: PyTorch does not read it then."""
-    return str(beta) in ("0", "0.0") and not _TIMES_BETA.isdisjoint(api.split("."))
+    operations = {part.removesuffix("_") for part in api.split(".")}
+    return str(beta) in ("0", "0.0", "-0.0") and not _TIMES_BETA.isdisjoint(operations)
 
 
 def operation_effects(operation: str) -> Effects:

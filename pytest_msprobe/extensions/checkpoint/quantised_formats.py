@@ -102,7 +102,7 @@ class Quantised:
             names = {"awq": "AWQ", "gptq": "GPTQ", "compressed": "compressed-tensors"}
             return f"int{self.bits} of {names[self.layout]}"
         dtype, scale, shape = _dtype(self.codes), self.scale.shape, self.shape
-        if len(shape) > 2 and scale:
+        if len(shape) == 3 and scale:
             scale, shape = scale[1:], shape[1:]
         if math.prod(scale) == 1:
             return f"{dtype} with one scale"

@@ -6,6 +6,7 @@ numbers alone, so it serves later steps of the same model as well.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 FORMAT = "msprobe inference 1"
 
 _Positive = Annotated[float, msgspec.Meta(ge=0)]
+_Count = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -42,8 +44,8 @@ class _Value(msgspec.Struct, frozen=True):
     target_dtype: str = ""
     golden_dtype: str = ""
     width: int = 0
-    tokens: _Positive = 0
-    left_out: _Positive = 0
+    tokens: _Count = 0
+    left_out: _Count = 0
     scaled_error: _Positive | None = None
     median_error: _Positive = 0
     length: Annotated[float, msgspec.Meta(gt=0)] | None = None
@@ -51,7 +53,8 @@ class _Value(msgspec.Struct, frozen=True):
 
     def as_profiled(self) -> ProfiledValue | None:
         tokens = int(self.tokens - self.left_out)
-        if not self.target_dtype or self.scaled_error is None or tokens < 1:
+        # An infinite error, as of a profile that overflowed, would explain any other.
+        if not self.target_dtype or self.scaled_error is None or math.isinf(self.scaled_error) or tokens < 1:
             return None
         lengths = None if self.length is None else Lengths(self.length, self.length_deviation, tokens)
         return ProfiledValue(self.target_dtype, tokens, self.scaled_error, self.median_error, lengths)
@@ -113,7 +116,7 @@ def open_profile(
 
 def profiled_value(judged: JudgedValue) -> ProfiledValue | None:
     """Return what a judged value of a profile explains, None where it was not measured."""
-    if judged.measured is None:
+    if judged.measured is None or math.isinf(judged.error):
         return None
     tokens = len(judged.measured.pairs) - judged.left_out
     return ProfiledValue(judged.dtypes[0], tokens, judged.error, judged.median, judged.lengths)

@@ -96,6 +96,7 @@ class MonitorReport:
     ) -> None:
         self._replicas = replicas
         self._options = config.stash[monitor_key]
+        self._is_verbose = config.get_verbosity() > 0
         self._ranks = ranks
         self._notes = notes
         self._failed: list[Alarmed] = []
@@ -180,7 +181,7 @@ class MonitorReport:
         for other in others[:_OTHERS_SHOWN]:
             yield f"then at step {other.alarms[0].step}: {self._named(other)}, {other.alarms[0].rule}"
         if len(others) > _OTHERS_SHOWN:
-            all_listed = len(series) <= _FAILURES_LISTED
+            all_listed = self._is_verbose or len(series) <= _FAILURES_LISTED
             yield f"and {len(others) - _OTHERS_SHOWN} more series{'' if all_listed else ' (-v lists all failures)'}"
 
     def _warnings(self) -> Iterator[str]:

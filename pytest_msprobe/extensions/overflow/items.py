@@ -98,10 +98,10 @@ class Findings:
                     inside.setdefault(around, name)
         return self._inside[dump.path].get(module)
 
-    def coming_in(self, dump: Dump, name: str) -> Finding | None:
-        """Return the finding of a record that is the first to be given what no call made; None for any other."""
+    def beginning(self, dump: Dump, name: str) -> Finding | None:
+        """Return the finding of a record that only by itself seems to pass on what it shows; None for any other."""
         analysis, rank = self._analysis(dump)
-        return analysis.coming_in[rank].get(name)
+        return analysis.beginnings[rank].get(name)
 
     def _analysis(self, dump: Dump) -> tuple[Analysis, int]:
         step, rank = self._places[dump.path]
@@ -144,8 +144,8 @@ class OverflowItem(DumpItem):
                 "pass", STANDARD, f"{finding.scene.words}{growth_words(finding)}, as this function has it"
             )
             return DirectionResult(self.name, expected).with_extra(_LEVEL, "ignored")
-        coming_in = self.config.stash[findings_key].coming_in(self.dump, self.name)
-        return self._anomalous(traffic, coming_in or finding)
+        beginning = self.config.stash[findings_key].beginning(self.dump, self.name)
+        return self._anomalous(traffic, beginning or finding)
 
     def _is_of_optimizer(self) -> bool:
         return is_of_optimizer(self.config.stash[findings_key].origin(self.dump, self.name).frames)

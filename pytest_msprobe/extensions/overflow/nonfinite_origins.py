@@ -34,8 +34,8 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     read_record_io,
 )
 
-# Inf or nan begin in these, of which each is known of a record alone but the second.
-_BEGINNINGS = (AnomalyKind.ARISES, AnomalyKind.COMES_IN, AnomalyKind.OVERWRITTEN)
+# Inf or nan begin in these; the last two are known only with the records before.
+_BEGINNINGS = (AnomalyKind.ARISES, AnomalyKind.OVERWRITTEN, AnomalyKind.COMES_IN, AnomalyKind.NAN_OF_INF)
 
 _FRAMES_SHOWN = 3
 _PLACES_SHOWN = 8
@@ -74,15 +74,15 @@ class Analysis:
 
     ``culprits`` are the first, by no communication later than each other: at most one per rank. ``received`` says of a
     communication record, by rank and name, where its inf or nan came from; ``arising`` are all records of a rank in
-    which some arise, ``coming_in`` the findings of those that were given some that no call made. ``malformed`` are
-    records that had to be left out. ``together`` are the records of each communication by rank and name, in the order
+    which some arise, ``beginnings`` the findings of those that alone seem to pass them on. ``malformed`` are records
+    that had to be left out. ``together`` are the records of each communication by rank and name, in the order
     in which they can have happened.
     """
 
     culprits: tuple[Culprit, ...] = ()
     received: Mapping[tuple[int, str], Source] = field(default_factory=dict)
     arising: Mapping[int, list[str]] = field(default_factory=dict)
-    coming_in: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict)
+    beginnings: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict)
     malformed: tuple[tuple[int, str], ...] = ()
     together: Sequence[Sequence[tuple[int, str]]] = ()
 
@@ -113,7 +113,7 @@ class _Rank:
     nodes: list[_Node] = field(default_factory=list)
     suspects: list[Culprit] = field(default_factory=list)
     arising: list[str] = field(default_factory=list)
-    coming_in: dict[str, Finding] = field(default_factory=dict)
+    beginnings: dict[str, Finding] = field(default_factory=dict)
     malformed: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -126,9 +126,9 @@ def analyse(step: Step, rules: IgnoreRules) -> Analysis:
     received = _explain(transfers)
     culprits = _before(ranks) or _during(ranks, transfers) or _after(ranks)
     arising = {rank.number: rank.arising for rank in ranks}
-    coming_in = {rank.number: rank.coming_in for rank in ranks}
+    beginnings = {rank.number: rank.beginnings for rank in ranks}
     malformed = tuple(entry for rank in ranks for entry in rank.malformed)
-    return Analysis(tuple(culprits), received, arising, coming_in, malformed, _together(ranks, transfers))
+    return Analysis(tuple(culprits), received, arising, beginnings, malformed, _together(ranks, transfers))
 
 
 def _together(ranks: Sequence[_Rank], transfers: Transfers[_Node]) -> list[list[tuple[int, str]]]:
@@ -153,13 +153,13 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
         finding = find_scene(traffic)
         if finding is not None and is_ignored(finding, name, rules):
             finding = None
-        coming_in = None if finding is None or communicates else so_far.coming_in(finding)
-        if coming_in is not None:
-            finding, state.coming_in[name] = coming_in, coming_in
-        so_far.note(traffic)
+        beginning = None if finding is None or communicates else so_far.beginning(name, finding)
+        if beginning is not None:
+            finding, state.beginnings[name] = beginning, beginning
+        arises = finding is not None and finding.scene in _BEGINNINGS
+        so_far.note(traffic, begins=arises)
         if not traffic.outputs and any(end.takes for end in ends):
             so_far.note_unknown()
-        arises = finding is not None and finding.scene in _BEGINNINGS
         if arises:
             state.arising.append(name)
         if communicates:
@@ -210,15 +210,15 @@ def _before(ranks: Iterable[_Rank]) -> list[Culprit]:
     for rank in ranks:
         suspects = rank.nodes[0].suspects if rank.nodes else rank.suspects
         passes_on = bool(rank.nodes) and rank.nodes[0].gives_anomaly
-        suspects_by_order += [(not passes_on, suspect) for suspect in _first(suspects)]
-    return [suspect for _, suspect in sorted(suspects_by_order, key=lambda entry: (entry[0], entry[1].rank))]
+        suspects_by_order += [(_comes_in(suspect), not passes_on, suspect) for suspect in _first(suspects)]
+    return [suspect for *_, suspect in sorted(suspects_by_order, key=lambda entry: (*entry[:2], entry[2].rank))]
 
 
 def _during(ranks: list[_Rank], transfers: Transfers[_Node]) -> list[Culprit]:
     """Return the first suspects in the order of communication, or the first communication that is one itself."""
     for nodes in in_layers([rank.nodes for rank in ranks], transfers):
         passing_on = sorted((node for node in nodes if node.suspects), key=lambda node: not node.gives_anomaly)
-        culprits = [suspect for node in passing_on for suspect in _first(node.suspects)]
+        culprits = sorted((one for node in passing_on for one in _first(node.suspects)), key=_comes_in)
         culprits = culprits or [
             Culprit(node.rank, node.name, node.finding, Phase.DURING, tuple(sorted(node.missing)))
             for node in nodes
@@ -230,12 +230,18 @@ def _during(ranks: list[_Rank], transfers: Transfers[_Node]) -> list[Culprit]:
 
 
 def _after(ranks: Iterable[_Rank]) -> list[Culprit]:
-    return [
+    culprits = [
         Culprit(suspect.rank, suspect.name, suspect.finding, Phase.AFTER)
         for rank in ranks
         if rank.nodes
         for suspect in _first(rank.suspects)
     ]
+    return sorted(culprits, key=_comes_in)
+
+
+def _comes_in(suspect: Culprit) -> bool:
+    """Return whether a rank may only have received what another one made, by a communication that is not recorded."""
+    return suspect.finding.scene is AnomalyKind.COMES_IN
 
 
 def _first(suspects: list[Culprit]) -> list[Culprit]:

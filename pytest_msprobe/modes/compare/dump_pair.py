@@ -204,7 +204,8 @@ class DumpPair:
         match = self.matching.matches[order]
         if order == call.order or match.target is None or match.golden is None or self.is_equal(match):
             return False
-        return outcome_of(self._judge(match.target, match.golden, self.mode)) in ("warn", "fail")
+        rows = self._culprits.excused(order, self._judge(match.target, match.golden, self.mode))
+        return outcome_of(rows) in ("warn", "fail")
 
     @property
     def first_culprit(self) -> str:

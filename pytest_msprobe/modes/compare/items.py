@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.dump.call_context import relevant_frames
@@ -184,7 +184,7 @@ def result_of(call: ComparedCall, pair: DumpPair) -> DirectionResult:
     deciding = max((row for row in differing if row.outcome == call.outcome), key=_blame)
     advice = pair.given(call).advice if call.cause == "culprit" and not deciding.setting else ""
     culprit = pair.first_culprit if call.cause == "inherited" else ""
-    hint = advice or next_step_hint(call, deciding, culprit, forward_differs=pair.forward_differs(call))
+    hint = advice or next_step_hint(call, deciding, culprit, forward_differs=lambda: pair.forward_differs(call))
     outputs = tuple(_output(call, row, policy, hint=hint if row is deciding else "") for row in differing)
     return DirectionResult(call.record, outputs[differing.index(deciding)].verdict, outputs)
 
@@ -213,7 +213,7 @@ def _output(call: ComparedCall, row: Row, policy: str, *, hint: str) -> OutputRe
 _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 
-def next_step_hint(call: ComparedCall, row: Row, culprit: str, *, forward_differs: bool) -> str:
+def next_step_hint(call: ComparedCall, row: Row, culprit: str, *, forward_differs: Callable[[], bool]) -> str:
     """Return advice for a wrong call's deciding row, by the first culprit and whether its forward call differs."""
     if row.setting:
         return "This argument was set otherwise: numbers that differ before do not explain it."
@@ -240,7 +240,7 @@ def next_step_hint(call: ComparedCall, row: Row, culprit: str, *, forward_differ
         where = "forward" if forward else "backward"
         entered = [row for row in call.rows if row.group in ("input", "parameters") and row.metrics.get(SCALED_ERROR)]
         entering = f"{', '.join(row.place for row in entered)} differ{'s' * (len(entered) == 1)}, too"
-        if forward_differs:
+        if forward_differs():
             text = "Its forward call differs, from whose values gradients are computed: check that call first."
         elif any(row.differs for row in entered):
             text = f"Its {entering}: if no call before it is wrong, check the {where} computation of this call."

@@ -223,7 +223,7 @@ def test_a_copy_for_a_library_kernel_has_the_value_of_the_operand(rows: int, is_
 
 
 def test_an_older_torch_is_refused_in_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"level 'compiled' needs torch >= 2\.10, this is 2\.9\.1"):
+    with pytest.raises(ConfigError, match=r"a recording of compiled code needs torch >= 2\.10, this is 2\.9\.1"):
         require_torch("2.9.1+cpu")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,22 @@ def test_wrong_values_of_the_first_pass_are_known_by_their_digests_alone(tmp_pat
 def test_values_are_kept_of_calls_that_are_seen_only() -> None:
     with pytest.raises(ConfigError, match=r"^keep_values is True; allowed: False with calls=False"):
         msprobe_hooks.replay_step(nn.Linear(1, 1), every=1, keep_values=True, calls=False)
+
+
+def test_a_call_that_gives_another_shape_each_time_is_reported_and_the_training_goes_on(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 1)
+    replay = msprobe_hooks.replay_step(model, every=1, folder=tmp_path)
+    masks, calls = (torch.ones(4), torch.tensor([1.0, 0.0, 1.0, 1.0])), itertools.count(1)
+
+    def step() -> torch.Tensor:
+        # The second pass of the watched step.
+        rows = torch.arange(12.0).reshape(4, 3)[masks[next(calls) == 4].nonzero()[:, 0]]
+        loss = model(rows).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        replay(step)
+        model.zero_grad()
+    assert "aten.nonzero.default" in str(replay)
+    assert "of shape (3, 1) for (4, 1)" in str(replay)

@@ -45,6 +45,7 @@ def program(byte: int, wrong: float = 0.0) -> None:
     unread = dirty(torch.empty(2, 50), byte)
     for part in (unread[:1], unread[1:]):
         torch.addmm(part, torch.ones(1, 2), torch.ones(2, 50), beta=0.0)
+    dirty(torch.empty(2, 50), byte).addmm_(torch.ones(2, 2), torch.ones(2, 50), beta=0)
     for each in (out, both, masked, zeros):
         each.sum()
 

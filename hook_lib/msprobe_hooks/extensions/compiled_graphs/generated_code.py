@@ -80,7 +80,7 @@ def require_torch(version: str) -> None:
             "level",
             "compiled",
             f"torch >= {needed}",
-            problem=f"level 'compiled' needs torch >= {needed}, this is {version}",
+            problem=f"a recording of compiled code needs torch >= {needed}, this is {version}",
         )
 
 

@@ -129,12 +129,16 @@ class OperatorTrace:
         self._tracers[program] = tracer
         func, (args, kwargs) = self._as_called(target, operands)
         results = tuple(self._values(one, tracer) for one in tree_leaves(result))
+        if target is torch.ops.aten.copy_.default and not _numbers(results).isdisjoint(_numbers(operands)):
+            # With these a traced program ends that writes to its own arguments; the program has other calls for it.
+            return
         for one in results:
             if isinstance(one, Value):
                 self.program_of.setdefault(one.number, program)
         if func is not target:
             # What writes in place returns what it was given.
-            results = tuple(replace(one, has_grad=args[0].has_grad) for one in results)
+            flags = [isinstance(one, Value) and one.has_grad for one in tree_leaves(args[0])]
+            results = tuple(replace(one, has_grad=flag) for one, flag in zip(results, flags, strict=True))
         is_backward = torch._C._current_graph_task_id() != -1
         operator = TracedOperator(_name(func), target, args, kwargs, results, is_backward)
         self.programs[program].append(operator)
@@ -181,18 +185,10 @@ class GraphOperators:
         self._is_backward = is_backward
         every = trace.programs[self._program]
         self.operators = [operator for operator in every if operator.is_backward == is_backward]
-        self._needed = {
-            value.number
-            for operator in every
-            if operator.is_backward and not is_backward
-            for value in tree_leaves((operator.args, operator.kwargs))
-            if isinstance(value, Value)
-        }
+        self._needed = _numbers([(one.args, one.kwargs) for one in every if one.is_backward and not is_backward])
         self.made_by: dict[int, tuple[TracedOperator, int]] = {}
         for operator in every:
-            operands = {
-                value.number for value in tree_leaves((operator.args, operator.kwargs)) if isinstance(value, Value)
-            }
+            operands = _numbers((operator.args, operator.kwargs))
             for place, one in enumerate(operator.results):
                 if isinstance(one, Value) and one.number not in operands:
                     self.made_by.setdefault(one.number, (operator, place))
@@ -390,6 +386,10 @@ def _is_same(one: Any, other: Any) -> bool:
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return bool(one == other)
     return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _numbers(tree: Any) -> set[int]:
+    return {one.number for one in tree_leaves(tree) if isinstance(one, Value)}
 
 
 def _number(value: Any) -> int | None:

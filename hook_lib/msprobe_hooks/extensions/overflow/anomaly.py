@@ -39,6 +39,7 @@ class AnomalyKind(Enum):
     VANISHES = ("medium", "inf or nan in the input and none in the output")
     JUMPS = ("high", f"an output's norm is more than {JUMP:.0f} times the largest input's")
     COMES_IN = ("critical", "inf or nan comes in with an input that no recorded call gave")
+    NAN_OF_INF = ("critical", "nan in the output, of inf in the input")
     OVERWRITTEN = ("critical", "inf or nan in an input that was overwritten outside of recorded calls")
 
     @property
@@ -189,17 +190,26 @@ def find_scene(traffic: RecordIO) -> Finding | None:
 class NumbersSoFar:
     """The kinds of numbers that the calls of one rank have given so far: NaN, or infinite numbers other than -inf.
 
-    From it follows which call is the first to be given a NaN that none of them made. An infinite number alone may be
-    meant: it counts in what requires a gradient, -inf, of which masks are made, nowhere.
+    From it follows which call is the first to give NaN of infinite numbers that may be meant, and which is the first to
+    be given a NaN that none of them made. An infinite number alone may be meant: it counts in what requires a gradient,
+    -inf, of which masks are made, nowhere.
     """
 
     def __init__(self) -> None:
         self._nan = False
         self._inf = False
+        self._has_begun = False
 
-    def note(self, traffic: RecordIO) -> None:
-        """Note what a call gave; one that gives nothing, as an assignment does, may have written its inputs."""
+    def note(self, traffic: RecordIO, *, begins: bool = False) -> None:
+        """Note what a call gave; one that gives nothing, as an assignment does, may have written its inputs.
+
+        ``begins`` says whether inf or nan begin in it.
+        """
+        self._has_begun |= begins
         effects = effects_of_record(traffic.name)
+        if effects.carries and traffic.outputs:
+            # What only looks at memory, which may be undefined, gives nothing of its own.
+            return
         leaves = [place.leaf for place in traffic.outputs if not effects.is_undefined(place.position)]
         leaves = leaves or [place.leaf for place in traffic.inputs]
         self._nan |= any(map(_is_nan, leaves))
@@ -209,18 +219,28 @@ class NumbersSoFar:
         """Note that a call may have given, or written, what is not recorded."""
         self._nan = self._inf = True
 
-    def coming_in(self, finding: Finding) -> Finding | None:
-        """Return the finding of a call that passes on what no call gave before it, with these inputs; None for others.
+    @property
+    def are_unknown(self) -> bool:
+        """Return whether nothing can be known any more to have been given by no call."""
+        return self._nan and self._inf
+
+    def beginning(self, name: str, finding: Finding) -> Finding | None:
+        """Return the finding of a call that seems to pass on what begins in it, or in its inputs; None for others.
 
         It is asked before the call is noted.
         """
-        if finding.scene is not AnomalyKind.PASSES_ON or self._nan:
+        is_passed_on = finding.scene is AnomalyKind.PASSES_ON and not effects_of_record(name).carries
+        if not is_passed_on or self._nan:
             return None
         inputs = [place for place in finding.inputs if place.side != "forward"]
         nan = [place for place in inputs if _is_nan(place.leaf)]
         weights = [place for place in inputs if getattr(place.leaf, "requires_grad", False)]
         inf = [] if self._inf else [place for place in weights if _is_no_mask(place.leaf)]
-        return replace(finding, scene=AnomalyKind.COMES_IN, inputs=tuple(nan or inf)) if nan or inf else None
+        if nan or inf:
+            return replace(finding, scene=AnomalyKind.COMES_IN, inputs=tuple(nan or inf))
+        gives_nan = any(_is_nan(place.leaf) for place in finding.outputs)
+        is_first = bool(inputs) and gives_nan and not self._has_begun
+        return replace(finding, scene=AnomalyKind.NAN_OF_INF) if is_first else None
 
 
 def _is_no_mask(leaf: Leaf) -> bool:

@@ -96,7 +96,7 @@ _RING_BYTES = 256 * 2**20
 
 _NAN = json_number(math.nan), None
 
-_BEGINNINGS = (AnomalyKind.ARISES, AnomalyKind.COMES_IN)
+_BEGINNINGS = (AnomalyKind.ARISES, AnomalyKind.COMES_IN, AnomalyKind.NAN_OF_INF)
 
 
 class OverflowRecorder(LookingRecorder):
@@ -167,7 +167,7 @@ class OverflowRecorder(LookingRecorder):
         thread.last = observed if is_awaited else None
         with self.lock:
             self.summary.looked_at += 1
-            if not outputs and self._may_write_non_finite(record):
+            if _gives_nothing(record) and not self._so_far.are_unknown and self._may_write_non_finite(record):
                 self._settle()
                 self._so_far.note_unknown()
             if observed is not None and not is_healthy:
@@ -332,10 +332,11 @@ class OverflowRecorder(LookingRecorder):
         dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
         traffic = read_record_io(dump, observed.name)
         finding = find_scene(traffic)
-        finding = finding and (self._so_far.coming_in(finding) or finding)
-        self._so_far.note(traffic)
+        finding = finding and (self._so_far.beginning(observed.name, finding) or finding)
         if finding is None or finding.scene not in _BEGINNINGS or is_ignored(finding, observed.name, BUILT_IN):
+            self._so_far.note(traffic)
             return
+        self._so_far.note(traffic, begins=True)
         if observed.parent is not None:
             self._around.add(observed.parent)
         if observed.name in self._around or self.has_found_all:
@@ -374,6 +375,11 @@ class OverflowRecorder(LookingRecorder):
             self.is_recording = False
         if self.on_overflow is not None and was_recording:
             self.on_overflow(overflow)
+
+
+def _gives_nothing(record: Any) -> bool:
+    output = record.get("output")
+    return type(output) is Side and output.values in (None, (), [])
 
 
 def _is_in_place(name: str) -> bool:

@@ -15,7 +15,6 @@ from torch import Tensor, autograd, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from msprobe_hooks.extensions.repeated_steps.digests import (
-    MOST_PLACES,
     CallDigests,
     compared_results,
     is_compared,
@@ -26,12 +25,14 @@ from msprobe_hooks.extensions.repeated_steps.digests import (
     written_arguments,
 )
 from msprobe_hooks.extensions.repeated_steps.passes import (
+    MOST_PLACES,
     REPETITIONS,
     Located,
     Origin,
     Passes,
     WatchedPass,
     not_kept,
+    other_shape,
     wrong_elements,
 )
 from msprobe_hooks.torch.call_mode import is_traced
@@ -253,6 +254,8 @@ def _copies(values: Any) -> Any:
 
 def in_other_bits(wrong: Tensor, right: Tensor) -> str:
     """Return which elements of two tensors of one dtype have other bits; empty where all are equal."""
+    if wrong.shape != right.shape:
+        return other_shape(tuple(wrong.shape), tuple(right.shape))
     bits = [
         tensor.cpu().contiguous().view(-1).view(torch.uint8).view(-1, tensor.element_size()).numpy()
         for tensor in (wrong, right)

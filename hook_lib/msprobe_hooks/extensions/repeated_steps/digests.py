@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
+from msprobe_hooks.extensions.repeated_steps.passes import MOST_PLACES
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import is_readable, local_part
@@ -28,9 +29,6 @@ _PARTLY_WRITTEN: Final = frozenset({"all_gather_copy_in"})
 _OVERWRITING: Final = frozenset({"copy_", "fill_", "zero_"})
 
 _UNWRITTEN: Final = UNDEFINED_RESULTS | _PARTLY_WRITTEN
-
-# A choice: of so many calls that differ, what is needed to find the cause is kept; undefined results are none.
-MOST_PLACES: Final = 16
 
 
 def digest(tensor: Tensor) -> Tensor | None:

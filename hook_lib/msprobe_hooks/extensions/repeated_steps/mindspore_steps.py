@@ -29,6 +29,7 @@ from msprobe_hooks.extensions.mindspore.gradients import NO_PASS, MindSporeEngin
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.extensions.repeated_steps.differences import Difference, OnDifference, Report, save_case
 from msprobe_hooks.extensions.repeated_steps.passes import (
+    MOST_PLACES,
     REPETITIONS,
     Located,
     Origin,
@@ -38,6 +39,7 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     explained_third,
     not_kept,
     number_digest,
+    other_shape,
     require_unchanged,
     wrong_elements,
 )
@@ -60,9 +62,6 @@ _COMPARED: Final = {**LAYERS, "BatchNorm": 1}
 # A kernel on a CPU tries in its first launches, five times each, into how many parts to split its work; with each the
 # ends of the parts are rounded in another way. Measured of Log: the last change came with launch 15.
 _UNWATCHED_ON_CPU: Final = 30
-
-# A choice, as for torch: of so many calls that differ, the results are kept.
-_MOST_PLACES: Final = 16
 
 _FOREIGN = tuple(str(Path(module.__file__ or "").parent) for module in (mindspore, sys.modules["msprobe_hooks"]))
 
@@ -154,8 +153,14 @@ class CapturedCall:
 
 
 def _in_other_bits(wrong: Array, right: Array) -> str:
+    if wrong.shape != right.shape:
+        return other_shape(wrong.shape, right.shape)
+    # The numbers of its bfloat16 have no format of their own.
+    number = complex if right.dtype.kind == "c" else float
     bits = [np.frombuffer(array.tobytes(), np.uint8).reshape(-1, array.itemsize) for array in (wrong, right)]
-    return wrong_elements(bits[0], bits[1], right.shape, lambda place: (wrong.flat[place], right.flat[place]))
+    return wrong_elements(
+        bits[0], bits[1], right.shape, lambda place: (number(wrong.flat[place]), number(right.flat[place]))
+    )
 
 
 def _like(values: Array, tensor: Tensor) -> Tensor:
@@ -261,7 +266,7 @@ class CellCalls:
 
     def _end(self, number: int, qualified: str, result: Any) -> int:
         place, digests = len(self.operators), _digests(result)
-        is_expected = place >= len(self._expected) or len(self.results) >= _MOST_PLACES
+        is_expected = place >= len(self._expected) or len(self.results) >= MOST_PLACES
         if self._keeps_all or not (is_expected or digests == self._expected[place]):
             self.results[place] = _arrays(result)
         # One string for all calls of a name.
@@ -366,7 +371,7 @@ class MindSporeStepRepeat:
                 numbers = (
                     []
                     if second.collector is None
-                    else [second.collector.numbers[place] for place in [*calls][:_MOST_PLACES]]
+                    else [second.collector.numbers[place] for place in [*calls][:MOST_PLACES]]
                 )
                 third, result = self._pass(function, draws, captures=numbers)
                 self._explain(Passes(first, second, third, calls, report.not_seen), at)
@@ -417,7 +422,8 @@ class MindSporeStepRepeat:
         first, second = passes
         operator = "" if place is None else f"{second.collector.operators[place]} (call {place}): "
         values = first.differing(second)
-        reason = f"{operator}two passes differ, and no third is made as other ranks take part; {listed(values, 3)}"
+        what = f"; {listed(values, 3)}" if values else ""
+        reason = f"{operator}two passes differ, and no third is made as other ranks take part{what}"
         self._add(at(kind="not_repeatable", reason=reason, values=values))
 
     def _add(self, difference: Difference) -> None:

@@ -19,6 +19,9 @@ from msprobe_hooks.recording.array_statistics import Array
 # A choice: how often a call is made again on the same inputs.
 REPETITIONS: Final = 10
 
+# A choice: of so many calls that differ, what is needed to find the cause is kept; undefined results are none.
+MOST_PLACES: Final = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -206,6 +209,11 @@ def wrong_elements(wrong: Array, right: Array, shape: Sequence[int], value: Call
     return f"{where}: {one:.6g} for {other:.6g}, {which}"
 
 
+def other_shape(wrong: Sequence[int], right: Sequence[int]) -> str:
+    """Return that a result has another shape."""
+    return f"of shape {tuple(wrong)} for {tuple(right)}"
+
+
 def flipped_bit(wrong: int, right: int, size: int) -> int | None:
     """Return which bit of one element, of ``size`` bytes, two digests differ by; None where it is not one bit."""
     difference = abs((wrong - right + 2**63) % 2**64 - 2**63)
@@ -257,7 +265,9 @@ def explained(passes: Passes, position: Located, save: Save) -> Explanation:
     differing = call.differing_repetitions(digests[2])
     is_nondeterministic = call.is_nondeterministic(differing)
     wrong = _wrong_results(passes, place, odd)
-    dump, wrong_dump = save(call, wrong)
+    # In place of results of another shape nothing can be recorded.
+    has_shapes = wrong is not None and [tuple(one.shape) for one in wrong] == [tuple(one.shape) for one in call.results]
+    dump, wrong_dump = save(call, wrong if has_shapes else None)
     wrong_values = "" if odd is None else call.in_words(wrong, digests[odd - 1], digests[2])
     origin = call.origin
     record = Call(

@@ -18,8 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.repeated_steps.differences import Difference, OnDifference, Report, save_case
 from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall, located, watched_pass
-from msprobe_hooks.extensions.repeated_steps.digests import MOST_PLACES, Arrivals, CallDigests, combined
+from msprobe_hooks.extensions.repeated_steps.digests import Arrivals, CallDigests, combined
 from msprobe_hooks.extensions.repeated_steps.passes import (
+    MOST_PLACES,
     Passes,
     WatchedPass,
     explained,

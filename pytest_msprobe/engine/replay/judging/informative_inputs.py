@@ -95,17 +95,17 @@ def lost_gradients(produced: Gradients, call: Call) -> str:
 
 
 def without_number(trial: Trial, direction: Direction) -> str:
-    """Return that golden's results are all NaN or infinite, where the trial keeps them; empty where they are not."""
+    """Return that golden's results, where a trial keeps them, hold NaN and no number; empty where they do not."""
     results = vars(trial).get("golden" if direction == "forward" else "golden_gradients")
     tensors = [tensor for _, tensor in tensors_with_paths(getattr(results, "output", results)) if tensor.numel()]
-    has_number = any(
-        not (is_plain(tensor) and tensor.is_floating_point())
-        # The first element of most says so.
-        or math.isfinite(tensor[(0,) * tensor.dim()])
-        or bool(tensor.isfinite().any())
-        for tensor in tensors
-    )
-    return "golden's results are NaN or infinite throughout" if tensors and not has_number else ""
+    return "golden's results are NaN or infinite throughout" if tensors and all(map(_has_no_number, tensors)) else ""
+
+
+def _has_no_number(tensor: torch.Tensor) -> bool:
+    # The first element of most says that they are numbers.
+    if not (is_plain(tensor) and tensor.is_floating_point()) or math.isfinite(tensor.detach()[(0,) * tensor.dim()]):
+        return False
+    return bool((values := tensor.float()).isnan().any()) and not bool(values.isfinite().any())
 
 
 def _recorded_variety(element: TensorElement) -> _Variety:

@@ -95,10 +95,11 @@ def test_a_recorded_nan_is_not_said_to_have_been_more_than_drawn_values(
     [
         ([-1.0, -2.0], "golden's results are NaN or infinite throughout"),
         ([-1.0, 2.0], None),
-        ([0.0, 0.0], "golden's results are NaN or infinite throughout"),
+        ([-1.0, 0.0], "golden's results are NaN or infinite throughout"),
+        ([0.0, 0.0], None),
         ([], None),
     ],
-    ids=["NaN", "NaN and a number", "infinite", "empty"],
+    ids=["NaN", "NaN and a number", "NaN and infinite", "infinite", "empty"],
 )
 def test_a_pass_without_any_finite_golden_result_says_that_little_was_judged(
     recorder: Any, check: Any, values: list[float], little: str | None
@@ -107,8 +108,13 @@ def test_a_pass_without_any_finite_golden_result_says_that_little_was_judged(
     assert (found.outcome, found.extras.get(LITTLE_JUDGED)) == ("pass", little)
 
 
+def test_eight_bit_results_that_begin_with_nan_are_looked_at_too(recorder: Any, check: Any) -> None:
+    found = check(recorder.Tensor.to(torch.tensor([math.nan, 1.0]), torch.float8_e4m3fn)).forward
+    assert (found.outcome, found.extras.get(LITTLE_JUDGED)) == ("pass", None)
+
+
 def test_a_gradient_without_any_finite_golden_result_says_that_little_was_judged(recorder: Any, check: Any) -> None:
-    found = check(recorder.Torch.rsqrt(torch.zeros(3, requires_grad=True))).backward
+    found = check(recorder.Torch.rsqrt(torch.full((3,), math.nan, requires_grad=True))).backward
     assert (found.outcome, found.extras[LITTLE_JUDGED]) == ("pass", "golden's results are NaN or infinite throughout")
 
 

@@ -71,7 +71,7 @@ def test_a_clean_gradient_is_clean_whatever_its_call_gave() -> None:
 
 
 def test_the_levels_are_those_of_msprobe() -> None:
-    own = (AnomalyKind.COMES_IN, AnomalyKind.OVERWRITTEN)
+    own = (AnomalyKind.COMES_IN, AnomalyKind.NAN_OF_INF, AnomalyKind.OVERWRITTEN)
     assert [scene.level for scene in AnomalyKind if scene not in own] == ["critical", "high", "medium", "high"]
 
 

@@ -54,6 +54,12 @@ def test_each_rank_may_have_a_culprit_before_communication(search: Search) -> No
     assert first_culprits(analysis) == [(1, "Torch.exp.0.forward"), (0, "Torch.exp.0.forward")]
 
 
+def test_a_rank_that_may_have_received_what_arises_on_another_comes_after_it(search: Search) -> None:
+    taken = {"Torch.mul.0.forward": call([tensor(Max="NaN")], [tensor(Max="NaN")])}
+    made = {"Torch.log.0.forward": call([CLEAN], [tensor(Max="NaN")])}
+    assert first_culprits(search(taken, made)) == [(1, "Torch.log.0.forward"), (0, "Torch.mul.0.forward")]
+
+
 def test_a_fault_between_communications_is_the_culprit_and_not_what_received_it(search: Search) -> None:
     start = all_reduce(CLEAN, CLEAN)
     giver = {**start, **FAULT, **send(1)}

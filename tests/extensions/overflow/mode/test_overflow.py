@@ -150,6 +150,36 @@ def test_the_first_call_that_is_given_what_no_call_made_is_the_culprit(
         assert "first culprit: rank 0, Functional.linear.0.forward" in checked.output
 
 
+def test_the_first_nan_of_an_infinite_input_is_a_culprit_and_what_follows_it_is_none(
+    write_dump: Check, element: Check, forward: Check, check: Check
+) -> None:
+    mask, nan = element(2, low=float("-inf")), element(2, high=float("nan"))
+    softmax = "Functional.softmax.0.forward"
+    write_dump({softmax: forward(mask, output=[nan]), "Functional.softmax.1.forward": forward(mask, output=[nan])})
+    checked = check("--msprobe-overflow=dump.json")
+    assert checked.wrong == {softmax}
+    assert "critical: nan in the output, of inf in the input" in checked.cases[softmax].text
+
+
+def test_inf_that_arises_explains_the_nan_after_it(
+    write_dump: Check, element: Check, forward: Check, check: Check
+) -> None:
+    inf, nan = element(2, high=float("inf")), element(2, high=float("nan"))
+    write_dump(
+        {"Torch.exp.0.forward": forward(element(2), output=[inf]), "Torch.sub.0.forward": forward(inf, output=[nan])}
+    )
+    assert check("--msprobe-overflow=dump.json").wrong == {"Torch.exp.0.forward"}
+
+
+def test_undefined_memory_that_is_only_looked_at_brings_nothing_in(
+    write_dump: Check, element: Check, forward: Check, check: Check
+) -> None:
+    bad = element(2, high=float("nan"))
+    looked_at = forward(bad, output=[bad])
+    write_dump({"Torch.empty.0.forward": forward(output=[bad]), "Tensor.__getitem__.0.forward": looked_at})
+    assert check("--msprobe-overflow=dump.json").wrong == set()
+
+
 def test_nan_of_a_call_without_outputs_comes_from_there(
     write_dump: Check, element: Check, forward: Check, check: Check
 ) -> None:

@@ -127,6 +127,24 @@ def test_a_weight_that_holds_nan_or_inf_is_named_at_its_first_use(look, tmp_path
     assert "comes in with an input that no recorded call gave (input.1)" in str(found.overflows[0])
 
 
+def test_a_row_that_is_masked_throughout_is_where_nan_begins(look):
+    def run():
+        scores = torch.zeros(2, 3).masked_fill(torch.tensor([[True], [False]]), -math.inf)
+        torch.exp(torch.softmax(scores, -1))
+
+    assert names(look(run)) == ["Torch.softmax.0.forward"]
+
+
+def test_a_question_about_a_tensor_hides_no_weight_that_holds_nan(look):
+    weight = torch.tensor([math.nan], requires_grad=True)
+
+    def run():
+        if torch.tensor([math.nan]):
+            torch.exp(weight)
+
+    assert names(look(run)) == ["Torch.exp.0.forward"]
+
+
 def test_nan_that_an_assignment_wrote_is_no_input_that_no_call_gave(look):
     def run():
         x = torch.ones(3)
