@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from msprobe_hooks import write_weights
-from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint, parameter
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint, SharedParameter, parameter
 from pytest_msprobe.extensions.checkpoint.quantised import quantised_difference
+from pytest_msprobe.extensions.checkpoint.quantised_formats import Quantised
 from pytest_msprobe.extensions.checkpoint.same_model import paired
 from pytest_msprobe.extensions.model_names.model_names import model_names
 
@@ -270,3 +271,13 @@ def test_every_float_is_within_half_a_quantum_of_its_float8(dtype: torch.dtype, 
     assert ours is not None
     assert theirs is not None
     assert quantised_difference(ours, theirs, ()).kind in ("equal", "quantised")
+
+
+def test_the_kind_of_a_convolution_is_that_of_its_rows() -> None:
+    def shared(name: str, values: Tensor) -> SharedParameter:
+        part = parameter(values)
+        return SharedParameter(name, (part,), part.shape)
+
+    codes, scale = torch.zeros(8, 4, 3, 3, dtype=torch.int8), torch.ones(8)
+    quantised = Quantised("w", "whole", shared("w", codes), shared("w_scale", scale))
+    assert quantised.words == "int8 with a scale a row"

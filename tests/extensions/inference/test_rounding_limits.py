@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.inference.inference_pair import InferencePair
 from pytest_msprobe.extensions.inference.inference_reports import InferenceJson
+from pytest_msprobe.extensions.inference.profile import _Value
 from pytest_msprobe.extensions.inference.rounding_limits import (
     Lengths,
     ProfiledValue,
@@ -315,3 +317,12 @@ def test_rounded_weights_are_no_gain_and_an_epsilon_is():
 def test_few_tokens_have_no_lengths():
     assert lengths_of(np.ones(15)) is None
     assert lengths_of(np.ones(16)) == Lengths(1.0, 0.0, 16)
+
+
+def test_a_value_of_a_profile_that_overflowed_explains_nothing() -> None:
+    kept = {"name": "layers.0", "target_dtype": "torch.bfloat16", "tokens": 4, "scaled_error": 0.1}
+    decode = msgspec.json.Decoder(_Value, strict=False).decode
+    assert decode(json.dumps(kept).encode()).as_profiled() is not None
+    assert decode(json.dumps(kept | {"scaled_error": "Infinity"}).encode()).as_profiled() is None
+    with pytest.raises(msgspec.ValidationError, match="tokens"):
+        decode(json.dumps(kept | {"tokens": "Infinity"}).encode())

@@ -72,5 +72,5 @@ const ABOUT =
   "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.";
 showHeader(page.title, ABOUT, page.notes);
 table.refresh();
-window.addEventListener("resize", () => state.plot.draw(state.plot.points));
+window.addEventListener("resize", () => state.plot?.draw(state.plot.points));
 table.followLinks((fragment) => page.apis.find((api) => api[API.name] === fragment), () => table.goTo(page.apis[0]));
