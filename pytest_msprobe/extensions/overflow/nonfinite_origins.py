@@ -34,9 +34,6 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     read_record_io,
 )
 
-# Inf or nan begin in these; the last two are known only with the records before.
-_BEGINNINGS = (AnomalyKind.ARISES, AnomalyKind.OVERWRITTEN, AnomalyKind.COMES_IN, AnomalyKind.NAN_OF_INF)
-
 _FRAMES_SHOWN = 3
 _PLACES_SHOWN = 8
 
@@ -156,7 +153,7 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
         beginning = None if finding is None or communicates else so_far.beginning(name, finding)
         if beginning is not None:
             finding, state.beginnings[name] = beginning, beginning
-        arises = finding is not None and finding.scene in _BEGINNINGS
+        arises = finding is not None and finding.scene.level == "critical"
         so_far.note(traffic, begins=arises)
         if not traffic.outputs and any(end.takes for end in ends):
             so_far.note_unknown()

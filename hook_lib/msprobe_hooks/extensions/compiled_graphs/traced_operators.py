@@ -56,8 +56,8 @@ class Value:
 class TracedOperator:
     """An operator that a program calls; ``args`` and ``kwargs`` have a `Value` in place of each tensor.
 
-    ``name`` is that of its records at level aten, without number and direction. ``results`` are the leaves of what it
-    returns. ``name`` is that of the operator that writes in place where the tracer made another of it.
+    ``name`` is that of its records at level aten, without number and direction: that of the operator that writes in
+    place where the tracer made the ``target`` of it. ``results`` are the leaves of what it returns.
     """
 
     name: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import mindspore
 import numpy as np
@@ -34,6 +34,7 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     Located,
     Origin,
     Passes,
+    Result,
     WatchedPass,
     explained,
     explained_third,
@@ -41,6 +42,8 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     number_digest,
     other_shape,
     require_unchanged,
+    unwatched,
+    with_values,
     wrong_elements,
 )
 from msprobe_hooks.messages import listed
@@ -51,8 +54,6 @@ from msprobe_hooks.recording.session import Observer, observing
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.repeated_steps.passes import Schedule
-
-Result = TypeVar("Result")
 
 _JIT: Final = "Jit."
 
@@ -336,12 +337,7 @@ class MindSporeStepRepeat:
         count, self._count = self._count, self._count + 1
         if self._schedule.is_watched(count):
             return self._watch(count, function)
-        if count:
-            return function()
-        before = self._parameters()
-        result = function()
-        require_unchanged(before, self._parameters())
-        return result
+        return function() if count else unwatched(function, self._parameters)
 
     def __str__(self) -> str:
         return str(self.report)
@@ -408,9 +404,7 @@ class MindSporeStepRepeat:
         values = passes.first.differing(passes.second)
         if values or place is not None or passes.first.random.have_moved():
             why = explained(passes, position, partial(self._save, at(kind="wrong", reason="", values=[])))
-            differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
-            what = f"{differ}: {listed(values, 3)}" if values else "result and buffers are equal"
-            reason = f"{why.reason}; {what}"
+            reason = with_values(why.reason, values, "result and buffers")
             self._add(at(kind=why.kind, reason=reason, values=values, odd_pass=why.odd_pass, call=why.call))
         elif third := passes.second.differing(passes.third):
             why = explained_third(passes, set())

@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.repeated_steps.differences import Call, Kind
 from msprobe_hooks.messages import counted, listed
 from msprobe_hooks.recording.array_statistics import Array
+
+Result = TypeVar("Result")
 
 # A choice: how often a call is made again on the same inputs.
 REPETITIONS: Final = 10
@@ -339,6 +341,25 @@ def _in_words(odd: int | None) -> str:
 
 def _name_of(digests: Any, place: int) -> str:
     return "nothing" if digests is None or place >= len(digests.operators) else str(digests.operators[place])
+
+
+def with_values(reason: str, values: Sequence[str], compared: str) -> str:
+    """Return a reason with the values that differ between two passes, or that all that was ``compared`` is equal."""
+    if not values:
+        return f"{reason}; {compared} are equal"
+    differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
+    return f"{reason}; {differ}: {listed(values, 3)}"
+
+
+def unwatched(function: Callable[[], Result], parameters: Callable[[], dict[str, int]]) -> Result:
+    """Run the function once and return what it returns.
+
+    Raises ConfigError where it changes parameters, of which ``parameters`` gives the digests.
+    """
+    before = parameters()
+    result = function()
+    require_unchanged(before, parameters())
+    return result
 
 
 def require_unchanged(before: dict[str, int], after: dict[str, int]) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,11 +22,14 @@ from msprobe_hooks.extensions.repeated_steps.digests import Arrivals, CallDigest
 from msprobe_hooks.extensions.repeated_steps.passes import (
     MOST_PLACES,
     Passes,
+    Result,
     WatchedPass,
     explained,
     explained_third,
     received,
     require_unchanged,
+    unwatched,
+    with_values,
 )
 from msprobe_hooks.extensions.repeated_steps.training_state import (
     OptimizerHooks,
@@ -46,8 +49,6 @@ from msprobe_hooks.torch.session import process_rank
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.repeated_steps.passes import Schedule
-
-Result = TypeVar("Result")
 
 
 class Ranks:
@@ -168,12 +169,7 @@ class StepRepeat:
             self._hooks.arm(is_watched=self._schedule.is_watched_step(count))
         if self._schedule.is_watched(count):
             return self._watch(count, function)
-        if count:
-            return function()
-        before = parameter_digests(self._model)
-        result = function()
-        require_unchanged(before, parameter_digests(self._model))
-        return result
+        return function() if count else unwatched(function, partial(parameter_digests, self._model))
 
     def __str__(self) -> str:
         return str(self.report)
@@ -279,10 +275,8 @@ class StepRepeat:
         if values or position.place is not None or passes.first.random.have_moved():
             is_received = has_origin and not position.is_origin
             why = received() if is_received else explained(passes, position, partial(self._save, place))
-            differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
             compared = "parameters and state" if of_optimizer else "result, gradients and buffers"
-            what = f"{differ}: {listed(values, 3)}" if values else f"{compared} are equal"
-            reason = f"{of_optimizer}{why.reason}; {what}"
+            reason = with_values(f"{of_optimizer}{why.reason}", values, compared)
             self._add(at(kind=why.kind, reason=reason, values=values, odd_pass=why.odd_pass, call=why.call))
         elif third := passes.second.differing(passes.third):
             why = explained_third(passes, self._undefined)

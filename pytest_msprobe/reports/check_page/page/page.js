@@ -1,6 +1,5 @@
 const OUTCOMES = ["fail", "crash", "timeout", "oom", "error", "warn", "pass", "skip"];
 const LOW = -4, HIGH = 6, BINS = 40;
-const LOOKS = ["skip", "pass", "warn", "fail"];
 const outcomeOf = (row) => word("outcome", row);
 const state = { by: 0, group: null, plotted: [] };
 

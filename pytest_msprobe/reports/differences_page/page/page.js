@@ -1,9 +1,7 @@
 // A row: [name, group, outcome, why, target, golden, number, details, file, record]
 const ROW = { name: 0, group: 1, outcome: 2, why: 3, target: 4, golden: 5, number: 6, details: 7, file: 8, record: 9 };
 const OUTCOMES = ["fail", "crash", "timeout", "error", "warn", "pass", "skip"];
-const SEVERITY = { skip: 0, pass: 1, warn: 2 };
-const LOOKS = ["skip", "pass", "warn", "fail"];
-const severity = (row) => SEVERITY[row[ROW.outcome]] ?? 3;
+const severity = (row) => gravityOf(row[ROW.outcome]);
 const numberOf = (row) => asNumber(row[ROW.number]);
 const distance = (row) => numberOf(row) ?? Infinity;
 const ranked = page.rows.slice().sort((a, b) => severity(b) - severity(a) || distance(b) - distance(a) || 0);

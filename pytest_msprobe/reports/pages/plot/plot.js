@@ -2,7 +2,6 @@
    could not be measured share one. */
 
 const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, TEXT_STEP = 10, LEAST_DECADES = 2, BAND = 28, AROUND = 52;
-const LOOK_ORDER = ["skip", "pass", "warn", "fail"];
 const WHOLE_STEPS = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 const isFinitePositive = (value) => value > 0 && value < Infinity;
 
@@ -107,7 +106,7 @@ class LogPlot {
       strokeThrough(pen, [[at - half, y(point.limit)], [at + half, y(point.limit)]], themeColour("fail"), [5, 4]);
     }
     // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
-    const spotOf = (one) => (LOOK_ORDER.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);
+    const spotOf = (one) => (LOOKS.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);
     const spots = [...new Map(this.drawn.map((one) => [spotOf(one), one])).values()];
     const marked = spots.filter(({ point }) => point.isMarked);
     for (const one of spots) if (!one.point.isMarked) square(pen, one, this.isLine ? 7 : 3);

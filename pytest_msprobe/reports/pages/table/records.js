@@ -1,5 +1,9 @@
 /* The table of what a page is about, and what chooses its rows: a search, and a button for each outcome. */
 
+/* Outcomes up to the gravest; what ended without a verdict is as grave as a failure. */
+const LOOKS = ["skip", "pass", "warn", "fail"];
+const gravityOf = (outcome) => (LOOKS.includes(outcome) ? LOOKS.indexOf(outcome) : LOOKS.length - 1);
+
 /* `rows` are in their first order. `outcomeOf` says what came of a row, `textOf` gives what a search looks through,
    `isWanted` whether filters of the page show it and `forget` takes those back; `shown` outcomes are seen at first, all
    others where there is none. `changed` is called when other rows are shown. */
