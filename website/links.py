@@ -10,6 +10,8 @@ from typing import Any
 MOVED = {
     "checkpoints": "environment#checkpoints",
     "ci": "journal#ci-github-gitlab-jenkins",
+    "concepts": "user-guide#three-runs-of-each-call",
+    "faq": "reading-a-failure#is-it-a-false-alarm",
     "feed": "bisect#feeding-modules",
     "graph": "tools#graphs",
     "merged-ranks": "many-machines#runs-with-different-numbers-of-ranks",

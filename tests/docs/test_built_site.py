@@ -23,7 +23,7 @@ ANSWERS = {
     "precision fixture": "your-functions",
     "install": "install",
     "threshold": "standards",
-    "false alarm": "faq",
+    "false alarm": "reading-a-failure",
     "kernel wrong": "failing-cases",
     "nan loss": "overflow",
     "compare two runs": "comparing",
