@@ -20,6 +20,7 @@ MOVED = {
     "operators": "new-accelerator#operators-without-a-model",
     "public-bugs": "verdict-quality#thirty-public-bug-reports",
     "random-results": "screening#random-results",
+    "recording-files": "recording#what-a-recording-holds",
     "recording-mindspore": "mindspore#recording",
     "recording-msprobe": "from-msprobe#programs-that-record",
     "static-graphs": "across-frameworks#static-graphs",
