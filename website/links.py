@@ -11,6 +11,7 @@ MOVED = {
     "checkpoints": "environment#checkpoints",
     "ci": "journal#ci-github-gitlab-jenkins",
     "concepts": "user-guide#three-runs-of-each-call",
+    "differences": "from-msprobe#differences-in-checks",
     "faq": "reading-a-failure#is-it-a-false-alarm",
     "feed": "bisect#feeding-modules",
     "graph": "tools#graphs",

@@ -1,7 +1,7 @@
 """A step that spells its arithmetic in every way, recorded by us and, before, by two versions of msprobe.
 
 The model and the stored dumps are those of ``benchmarks/roundtrip``; every difference has its reason in
-``docs/differences.md``.
+``docs/from-msprobe.md``.
 """
 
 from __future__ import annotations
