@@ -24,6 +24,7 @@ MOVED = {
     "recording-files": "recording#what-a-recording-holds",
     "recording-mindspore": "mindspore#recording",
     "recording-msprobe": "from-msprobe#programs-that-record",
+    "silent-corruption": "run-again#in-a-training",
     "static-graphs": "across-frameworks#static-graphs",
 }
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+)(?=[^)])")
