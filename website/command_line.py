@@ -24,7 +24,7 @@ _PAGES = {
     "what to check": "user-guide.md",
     "how to check": "standards.md",
     "devices and workers": "containment.md",
-    "results and reports": "check-page.md",
+    "results and reports": "tools.md",
     "journal and resume": "journal.md",
     "compare": "comparing.md",
     "overflow": "overflow.md",

@@ -8,6 +8,7 @@ from typing import Any
 
 # The page, and the section, that has the text of a page that is no longer there.
 MOVED = {
+    "check-page": "tools#the-page-of-a-check",
     "checkpoints": "environment#checkpoints",
     "ci": "journal#ci-github-gitlab-jenkins",
     "concepts": "user-guide#three-runs-of-each-call",

@@ -63,7 +63,7 @@ def test_an_old_address_leads_to_the_section_that_has_its_text(browser: Any, add
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["", "check-page/", "user-guide/", "api/hooks/"])
+@pytest.mark.parametrize("page", ["", "tools/", "user-guide/", "api/hooks/"])
 def test_a_page_has_no_serious_fault_of_access(browser: Any, address: str, page: str, scheme: str) -> None:
     set_system_theme(browser, scheme)
     browser.get(f"{address}/{page}")
