@@ -119,7 +119,7 @@ BENCHMARKS = (
         (PEER26_MINDSPORE,),
     ),
     Benchmark("Communication", "communication.md", "communication.py", "--ranks 4 --records 100"),
-    Benchmark("Weight sync", "weight-sync.md", "weight_sync.py", "--layers 1"),
+    Benchmark("Weight sync", "environment.md", "weight_sync.py", "--layers 1"),
     Benchmark("A remote device", "baselines.md", "remote.py", "--rounds 2 --bytes 4096", (command("sshd"),)),
     Benchmark("Many workers", "many-machines.md", "scaling.py", "--workers 1 2 --records 50 --seconds 0.05"),
     Benchmark("Faults and correct devices", "verdict-quality.md", "verdict_quality.py", "--per-api 1"),

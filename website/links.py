@@ -27,6 +27,7 @@ MOVED = {
     "recording-msprobe": "from-msprobe#programs-that-record",
     "silent-corruption": "run-again#in-a-training",
     "static-graphs": "across-frameworks#static-graphs",
+    "weight-sync": "environment#weight-sync",
 }
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+)(?=[^)])")
 

@@ -43,9 +43,9 @@ DAILY = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in """across-frameworks api/pytest_msprobe communication comparing first-check first-comparison
-        from-msprobe install journal mindspore overflow reading-a-failure standards tools train-and-inference user-guide
-        weight-sync your-functions""".split()
+        for name in """across-frameworks api/pytest_msprobe communication comparing environment first-check
+        first-comparison from-msprobe install journal mindspore overflow reading-a-failure standards tools
+        train-and-inference user-guide your-functions""".split()
     ),
 ]
 
