@@ -30,4 +30,4 @@ showHeader(page.title, page.about);
 const view = new GraphView(byId("graph"), page.graphs, { describe, brief, isLinked: true });
 onLink((fragment) => view.follow(fragment), () => {});
 view.host.went = () => setFragment(view.fragment());
-view.scroller.focus({ preventScroll: true });
+view.outline.box.focus({ preventScroll: true });

@@ -21,7 +21,7 @@ byId("views").hidden = page.pairs.length < 2 && !page.graphs.length && !page.tok
 function openGraph() {
   graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
   graphView.draw();
-  graphView.scroller.focus();
+  graphView.outline.box.focus();
 }
 
 function showInGraph(call) {
