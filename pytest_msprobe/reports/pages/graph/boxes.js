@@ -74,12 +74,13 @@ class BoxesView {
     const range = items.find((item) => item.range), inside = items.filter(({ parent }) => parent === range?.parent);
     if (range) return `${inside.filter((item) => !item.range).length} of ${plural(range.range[1], "call")} are drawn`;
     if (items.some(({ nodes }) => nodes.length > 1)) return "calls that are alike are one box";
+    if (this.layout.isPart) return "of all that is open, what is around the chosen call";
     return this.edges.length ? "" : "no values were followed between these";
   }
 
   #box({ node, nodes, range, isOpen }) {
     const { tree } = this.view.at;
-    if (nodes.length === 1) return callElement(this.view, node, isOpen ? "module" : "");
+    if (nodes.length === 1) return callElement(this.view, node, isOpen, isOpen ? "module" : "");
     const labels = [nodes[0], nodes.at(-1)].map((one) => tree.label(one)[0]);
     const name = range ? `calls ${range[0] + 1} to ${range[0] + nodes.length}` : [...new Set(labels)].join(" to ");
     const wrong = nodes.reduce((sum, one) => sum + tree.wrong[one] + (tree.run.outcomes[one] === "f"), 0);

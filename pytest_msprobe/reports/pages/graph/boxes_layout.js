@@ -16,8 +16,10 @@ class BoxesLayout {
   choose(chosen) {
     const around = this.tree.around(chosen);
     for (const block of [0, ...around]) this.#see(block, chosen);
-    this.#collect((node) => this.tree.isOpen(node));
-    if (this.items.length > MOST_BOXES) this.#collect((node) => around.includes(node));
+    const isOpen = (node) => this.tree.isOpen(node), isNear = (node) => node === chosen || around.includes(node);
+    this.#collect(isOpen);
+    this.isPart = this.items.length > MOST_BOXES;
+    if (this.isPart) this.#collect((node) => isOpen(node) && isNear(node));
     return this.items.map(({ node, nodes, isOpen }) => `${node} ${nodes.length} ${isOpen}`).join();
   }
 

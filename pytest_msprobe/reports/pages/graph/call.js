@@ -1,6 +1,6 @@
 /* A call as outline and boxes show it: its name, what kind it is and what it returned, what is wrong with it. */
-function callElement(view, node, look = "") {
-  const { tree } = view.at, [name, about] = tree.label(node), isOpen = tree.isOpen(node), isBlock = tree.isBlock(node);
+function callElement(view, node, isOpen, look = "") {
+  const { tree } = view.at, [name, about] = tree.label(node), isBlock = tree.isBlock(node);
   const brief = isOpen ? "" : view.host.brief(view.place, view.side, node), cause = tree.cause(node);
   const hasWarnings = isBlock && !isOpen && tree.worst[node] === "w" && tree.run.outcomes[node] !== "w";
   const inside = tree.wrong[node] || (hasWarnings ? "!" : 0), isList = tree.run.kinds[node] === "c";
@@ -8,7 +8,8 @@ function callElement(view, node, look = "") {
     fold: isBlock ? (isOpen ? "▾" : "▸") : "", name, isList, texts: [about, brief],
     badges: [...(cause ? [element("span", cause, `badge ${cause}`)] : []), ...(inside ? [insideBadge(inside)] : [])],
   }, {
-    class: `call ${tree.outcome(node)} ${isOpen ? "open" : ""} ${look}`, "data-node": node, title: tree.run.names[node],
+    class: `call ${tree.outcome(node, isOpen)} ${isOpen ? "open" : ""} ${look}`, "data-node": node,
+    title: tree.run.names[node],
   });
 }
 
@@ -33,8 +34,8 @@ function onCalls(box, view) {
   box.addEventListener("click", (event) => {
     const call = event.target.closest("[data-node]");
     if (!call) return;
-    const node = Number(call.dataset.node), isSign = event.target.className === "fold";
+    const node = Number(call.dataset.node), isOpen = call.classList.contains("open");
     if (node !== view.at.chosen) view.goTo(node);
-    if (isSign || event.detail === 2) view.fold(node, !view.at.tree.isOpen(node));
+    if (event.target.className === "fold" || event.detail === 2) view.fold(node, !isOpen);
   });
 }

@@ -32,7 +32,7 @@ class GraphOutline {
 
   #row(node, top) {
     const { tree, chosen } = this.view.at, depth = tree.depth[node], isChosen = node === chosen;
-    return filled(callElement(this.view, node, isChosen ? "chosen" : ""), [], {
+    return filled(callElement(this.view, node, tree.isOpen(node), isChosen ? "chosen" : ""), [], {
       id: `call-${node}`, role: "treeitem", "aria-level": depth, "aria-selected": isChosen,
       ...(tree.isBlock(node) ? { "aria-expanded": tree.isOpen(node) } : {}),
       style: `top: ${top}px; --depth: ${depth - 1}`,

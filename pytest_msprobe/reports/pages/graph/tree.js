@@ -36,7 +36,7 @@ class ModuleTree {
   isShown(node) { return this.rows[this.rowOf[node]] === node; }
 
   /* What came of a call; of a closed block also what came of all inside of it. */
-  outcome(node) { return GRAPH_OUTCOMES[(this.isOpen(node) ? this.run.outcomes : this.worst)[node]]; }
+  outcome(node, isOpen) { return GRAPH_OUTCOMES[(isOpen ? this.run.outcomes : this.worst)[node]]; }
   cause(node) { return GRAPH_CAUSES[this.run.causes[node]]; }
 
   #layOut() {

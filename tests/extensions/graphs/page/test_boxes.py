@@ -212,11 +212,14 @@ def test_what_is_open_in_the_boxes_is_so_in_the_outline(look: Callable[..., Any]
 def test_where_too_much_is_open_the_way_to_the_chosen_call_is_drawn(look: Callable[..., Any]) -> None:
     browser = look(3_000, 50)
     click(browser, "[...document.querySelectorAll('#graph .bar button')].find((one) => one.textContent === 'open all')")
+    note = "of all that is open, what is around the chosen call"
+    until(browser, lambda: texts(browser, "#graph-boxes .note") == [note])
     settled(browser, CULPRIT)
     assert titles(browser, ".module") == ["Module.layers.5.Block.forward.0"]
     assert len(titles(browser, ".call")) == 60 + 50
-    press(browser, ESCAPE)
-    settled(browser, "Module.layers.5.Block.forward.0")
+    click_box(browser, ".boxes [title='Module.layers.9.Block.forward.0'] .fold")
+    settled(browser, "Module.layers.9.Block.forward.0")
+    assert titles(browser, ".module") == ["Module.layers.9.Block.forward.0"]
 
 
 def test_a_culprit_that_warns_is_amber_in_outline_and_boxes(look: Callable[..., Any]) -> None:
