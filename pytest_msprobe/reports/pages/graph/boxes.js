@@ -37,8 +37,7 @@ class BoxesView {
 
   /* Show what is chosen. After the outline, so that a page opens as fast as without. */
   show() {
-    clearTimeout(this.waiting);
-    this.waiting = setTimeout(() => this.#show(), this.layout ? 0 : AFTER_OUTLINE);
+    this.waiting ??= setTimeout(() => { this.waiting = null; this.#show(); }, AFTER_OUTLINE);
   }
 
   #show() {
@@ -50,6 +49,7 @@ class BoxesView {
     if (drawn !== this.drawn || tree !== this.tree) this.#draw();
     Object.assign(this, { drawn, tree });
     if (isFirst) this.zoom(Math.max(LEAST_FIRST_ZOOM, Math.min(1, this.box.clientWidth / this.width)));
+    this.note.textContent = this.#noteOn(this.layout.items);
     this.#mark(chosen);
     this.#bring(chosen);
   }
@@ -67,7 +67,6 @@ class BoxesView {
     Object.assign(this, laid);
     this.stage.style = `width: ${this.width}px; height: ${this.height}px; zoom: ${this.scale}`;
     this.stage.append(svg("svg", {}, this.edges.flatMap((edge) => this.#edge(edge))));
-    this.note.textContent = this.#noteOn(items);
   }
 
   #noteOn(items) {

@@ -3,7 +3,7 @@
    follow each other and are alike are one box, until one of them is chosen; of what is still too much, a page is
    drawn. */
 
-const MOST_CHILDREN = 60, MOST_BOXES = 240, LEAST_STACK = 4;
+const MOST_CHILDREN = 60, MOST_BOXES = 160, LEAST_STACK = 4;
 
 class BoxesLayout {
   constructor(tree, flow) {
