@@ -23,7 +23,6 @@ class BoxesView {
       event.preventDefault();
       this.zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
     }, { passive: false });
-    new ResizeObserver(() => this.show()).observe(this.box);
   }
 
   #head() {
