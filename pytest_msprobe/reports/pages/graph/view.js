@@ -13,7 +13,7 @@ class GraphView {
     this.details = new GraphDetails(this);
     this.boxes = new BoxesView(this);
     const drawings = element("div", [
-      graphPane("outline", "Outline", [this.outline.box], { "data-size": 480 }),
+      graphPane("outline", "Outline", [this.outline.box], { "data-size": 420 }),
       graphPane("boxes", "Boxes and edges", this.boxes.parts, {}),
     ], "panes drawings", { "data-direction": "row" });
     const details = graphPane("details", "The chosen call", [this.details.box], { "data-size": 340 });
