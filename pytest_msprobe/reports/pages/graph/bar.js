@@ -1,8 +1,8 @@
 /* The bar above a graph: which run, the search, how much is wrong, what the keys and lines are. */
 
 const GRAPH_KEYS = [
-  ["↑ ↓", "the block above, below"], ["→ ←", "open and enter, close and leave"], ["Home End", "first, last"],
-  ["Enter", "open or close"], ["n p", "next, previous failure"], ["c", "first culprit"],
+  ["↑ ↓", "the block above, below"], ["→ ←", "open and enter, close and leave"], ["Enter", "open or close"],
+  ["n p", "next, previous failure"], ["c", "first culprit"],
   ["i o", "to where its input comes from, where its output goes"], ["g", "to the golden run and back"],
   ["b", "to its backward call and back"], ["r", "to the partner on another rank"],
   ["t", "its numbers and failure text"], ["x", "to the boxes and back"], ["+ - 0", "zoom the boxes, see all of them"],
@@ -10,8 +10,7 @@ const GRAPH_KEYS = [
 ];
 const GRAPH_LINES = [
   ["given", "what the chosen call was given"], ["taken", "what it returned"], ["fail", "what a wrong call returned"],
-  ["warn", "what one with a warning returned"],
-  ["uncertain", "another call made equal values: the nearest is shown"],
+  ["warn", "what one with a warning returned"], ["uncertain", "another call made equal values: the nearest is shown"],
 ];
 
 class GraphBar {
@@ -65,12 +64,9 @@ class GraphBar {
   }
 
   #goToHit(forwards) {
-    const { hits } = this, { chosen } = this.view.at;
-    if (!hits.length) return;
-    const after = forwards ? hits.findIndex((node) => node > chosen) : hits.findLastIndex((node) => node < chosen);
-    const place = after >= 0 ? after : forwards ? 0 : hits.length - 1;
-    this.view.goTo(hits[place]);
-    this.found.textContent = `${place + 1} of ${hits.length} found`;
+    const { hits } = this, place = this.view.nextPlace(hits, forwards);
+    this.view.choose(hits.at(place));
+    if (hits.length) this.found.textContent = `${place < 0 ? hits.length : place + 1} of ${hits.length} found`;
   }
 }
 

@@ -1,13 +1,12 @@
 /* The graph as boxes and edges: modules around their calls. What is open and chosen is so in the outline too. */
 
 const AFTER_OUTLINE = 80, MODULE_HEAD = 14, LEAST_ZOOM = 0.05, LEAST_FIRST_ZOOM = 0.75, MOST_ZOOM = 3, LEAST_DRAG = 4;
-const BOXES_HELP = "Arrows follow the values or go to the next call in the module, down also into an open module. "
-  + "Enter opens and closes, Escape goes out to the module. Plus, minus and 0 zoom. "
-  + "The outline has the same calls as a tree: press x to go there.";
+const BOXES_HELP = "Arrows follow the values, also into an open module, or go to the next call. Enter opens and closes, "
+  + "Escape goes out to the module. The outline has the same calls as a tree: press x to go there.";
 
 class BoxesView {
   constructor(view) {
-    Object.assign(this, { view, layouts: new Map(), scale: 1 });
+    Object.assign(this, { view, scale: 1 });
     // The outline is for those who listen; what is chosen here is said.
     this.stage = element("div", [], "stage", { "aria-hidden": true });
     this.box = element("div", this.stage, "boxes", {
@@ -30,8 +29,7 @@ class BoxesView {
       ["+", "larger (+)", () => this.zoom(1.25)], ["−", "smaller (-)", () => this.zoom(0.8)],
       ["fit", "all of it (0)", () => this.fit()],
     ].map(([text, title, act]) => filled(button(text, act, "zoom"), [], { title, "aria-label": title }));
-    this.note = element("span", [], "note");
-    return element("div", [element("h2", "Boxes and edges"), this.note, ...zooms], "pane-head");
+    return element("div", [element("h2", "Boxes and edges"), ...zooms], "pane-head");
   }
 
   /* Show what is chosen. After the outline, so that a page opens as fast as without. */
@@ -40,40 +38,29 @@ class BoxesView {
   }
 
   #show() {
-    const { tree, flow, chosen } = this.view.at, isFirst = !this.layout;
+    const { layout, chosen } = this.view.at, isFirst = !this.layout;
     if (!this.box.clientHeight) return;
-    if (!this.layouts.has(tree)) this.layouts.set(tree, new BoxesLayout(tree, flow));
-    this.layout = this.layouts.get(tree);
-    const drawn = this.layout.choose(chosen);
-    if (drawn !== this.drawn || tree !== this.tree) this.#draw();
-    Object.assign(this, { drawn, tree });
+    const drawn = layout.choose(chosen);
+    if (drawn !== this.drawn || layout !== this.layout) this.#draw(layout);
+    Object.assign(this, { drawn, layout });
     if (isFirst) this.zoom(Math.max(LEAST_FIRST_ZOOM, Math.min(1, this.box.clientWidth / this.width)));
-    this.note.textContent = this.#noteOn(this.layout.items);
     this.#mark(chosen);
     this.#bring(chosen);
   }
 
-  #draw() {
-    const { items } = this.layout, boxes = items.map((item) => this.#box(item));
+  #draw(layout) {
+    const { items } = layout, boxes = items.map((item) => this.#box(item));
     this.stage.replaceChildren(...boxes);
-    const laid = this.layout.layOut(boxes.map((box) => ({ width: box.offsetWidth + 1, height: box.offsetHeight })));
+    const laid = layout.layOut(boxes.map((box) => ({ width: box.offsetWidth + 1, height: box.offsetHeight })));
     laid.places.forEach(({ x, y, width, height }, at) => {
       // The name of an open module is above what is in it.
       const head = items[at].isOpen ? MODULE_HEAD : 0;
-      const size = head ? `width: ${width}px; height: ${height + head}px` : "";
-      boxes[at].style = `left: ${x - width / 2}px; top: ${y - height / 2 - head}px; ${size}`;
+      const left = x - width / 2, top = y - height / 2 - head;
+      boxes[at].style = `left: ${left}px; top: ${top}px; width: ${width}px; height: ${height + head}px`;
     });
     Object.assign(this, laid);
     this.stage.style = `width: ${this.width}px; height: ${this.height}px; zoom: ${this.scale}`;
-    this.stage.append(svg("svg", {}, this.edges.flatMap((edge) => this.#edge(edge))));
-  }
-
-  #noteOn(items) {
-    const range = items.find((item) => item.range), inside = items.filter(({ parent }) => parent === range?.parent);
-    if (range) return `${inside.filter((item) => !item.range).length} of ${plural(range.range[1], "call")} are drawn`;
-    if (items.some(({ nodes }) => nodes.length > 1)) return "calls that are alike are one box";
-    if (this.layout.isPart) return "of all that is open, what is around the chosen call";
-    return this.edges.length ? "" : "no values were followed between these";
+    this.stage.append(svg("svg", {}, this.edges.flatMap((edge) => this.#edge(edge, items))));
   }
 
   #box({ node, nodes, range, isOpen }) {
@@ -93,10 +80,11 @@ class BoxesView {
     return GRAPH_OUTCOMES[worst.reduce((one, other) => (GRAPH_SEVERITY[other] > GRAPH_SEVERITY[one] ? other : one))];
   }
 
-  #edge({ from, to, count, isCertain, points }) {
-    const outcome = this.#outcomeOf(this.layout.items[from - 1].nodes), end = points.at(-1), before = points.at(-2);
+  #edge({ from, to, count, isCertain, points }, items) {
+    const outcome = this.#outcomeOf(items[from - 1].nodes), end = points.at(-1), before = points.at(-2);
     const angle = (180 * Math.atan2(end.y - before.y, end.x - before.x)) / Math.PI, middle = points[points.length >> 1];
-    const facts = { class: `edge ${outcome} ${isCertain ? "" : "uncertain"}`, "data-from": from, "data-to": to };
+    const ends = { "data-from": items[from - 1].node, "data-to": items[to - 1].node };
+    const facts = { class: `edge ${outcome} ${isCertain ? "" : "uncertain"}`, ...ends };
     const head = { ...facts, d: "M-6 -3.5L0 0L-6 3.5", transform: `translate(${end.x} ${end.y}) rotate(${angle})` };
     const counted = count > 1 ? [svg("text", { class: "count", x: middle.x + 4, y: middle.y }, count)] : [];
     return [svg("path", { ...facts, d: pathThrough(points) }), svg("path", head), ...counted];
@@ -104,11 +92,7 @@ class BoxesView {
 
   /* Let a call and its values stand out. */
   #mark(chosen) {
-    const { tree } = this.view.at, outcome = GRAPH_OUTCOMES[tree.run.outcomes[chosen]];
-    const isIn = (number) => {
-      const { node } = this.layout.items[number - 1];
-      return node >= chosen && node <= tree.last[chosen];
-    };
+    const { tree, layout } = this.view.at, isIn = (node) => node >= chosen && node <= tree.last[chosen];
     for (const call of this.stage.querySelectorAll(".call")) {
       call.classList.toggle("chosen", Number(call.dataset.node) === chosen);
     }
@@ -117,7 +101,9 @@ class BoxesView {
       edge.classList.toggle("given", isIn(to) && !isIn(from));
       edge.classList.toggle("taken", isIn(from) && !isIn(to));
     }
-    this.said.textContent = chosen > 0 ? `${tree.run.names[chosen]}${outcome ? `, ${outcome}` : ""}` : "";
+    const notes = [layout.isPart && "drawn with what is around it", !this.edges.length && "no values were followed"];
+    const words = [this.view.name(), GRAPH_OUTCOMES[tree.run.outcomes[chosen]], ...notes];
+    this.said.textContent = words.filter(Boolean).join(", ");
   }
 
   /* Which part of the drawing is seen, and how large. */
@@ -132,43 +118,31 @@ class BoxesView {
     box.scrollTo(left, top);
   }
 
-  fit() {
-    const { clientWidth, clientHeight } = this.box;
-    this.zoom(Math.min(1, clientWidth / this.width, clientHeight / this.height) / this.scale);
-  }
+  fit() { this.zoom(Math.min(1, this.box.clientWidth / this.width, this.box.clientHeight / this.height) / this.scale); }
 
-  /* Move so that a call is in sight, in the middle where it was not. */
   #bring(node) {
     const place = this.places[this.layout.items.findIndex((item) => item.node === node)], { box, scale } = this;
-    if (!place) return;
-    const x = place.x * scale, y = Math.max(place.y - place.height / 2 + 20, 0) * scale;
-    const isIn = (at, start, size) => at > start && at < start + size;
-    const isSeen = isIn(x, box.scrollLeft, box.clientWidth) && isIn(y, box.scrollTop, box.clientHeight);
-    if (!isSeen) box.scrollTo(x - box.clientWidth / 2, y - box.clientHeight / 2);
+    if (place) bringInSight(box, place.x * scale, (place.y - place.height / 2 + MODULE_HEAD) * scale);
   }
 
   /* A finger scrolls; a mouse drags, which is no click. */
   #drag() {
-    const { box, stage } = this;
-    let start = null, hasMoved = false;
-    stage.addEventListener("pointerdown", ({ pointerType, button, clientX, clientY }) => {
-      hasMoved = false;
-      const isMouse = pointerType === "mouse" && !button, { scrollLeft, scrollTop } = box;
-      start = isMouse ? { clientX, clientY, x: clientX + scrollLeft, y: clientY + scrollTop } : null;
+    let moved = 0;
+    this.stage.addEventListener("pointerdown", () => { moved = 0; });
+    this.stage.addEventListener("pointermove", ({ pointerType, buttons, movementX, movementY }) => {
+      if (pointerType !== "mouse" || !buttons) return;
+      moved += Math.hypot(movementX, movementY);
+      if (moved > LEAST_DRAG) this.box.scrollBy(-movementX, -movementY);
     });
-    window.addEventListener("pointermove", ({ buttons, clientX, clientY }) => {
-      if (!buttons) start = null;
-      if (!start) return;
-      hasMoved ||= Math.hypot(clientX - start.clientX, clientY - start.clientY) > LEAST_DRAG;
-      if (hasMoved) box.scrollTo(start.x - clientX, start.y - clientY);
-    });
-    stage.addEventListener("click", (event) => { if (hasMoved) event.stopImmediatePropagation(); }, { capture: true });
+    this.stage.addEventListener("click", (event) => {
+      if (moved > LEAST_DRAG) event.stopImmediatePropagation();
+    }, { capture: true });
   }
 
   #keys() {
-    const { view, layout } = this, { chosen, tree } = view.at;
-    if (!layout || chosen <= 0) return {};
-    const go = (node) => view.goTo(node), own = layout.owners[chosen];
+    const { view } = this, { chosen, tree, layout } = view.at;
+    if (!this.layout || chosen <= 0) return {};
+    const go = (node) => view.choose(node), own = layout.owners[chosen];
     const along = (here, there) => layout.items[this.edges.find((edge) => edge[here] === own)?.[there] - 1]?.node;
     const inside = tree.children[tree.run.parents[chosen]], near = (step) => inside[inside.indexOf(chosen) + step];
     const into = tree.isOpen(chosen) ? tree.children[chosen][0] : undefined;

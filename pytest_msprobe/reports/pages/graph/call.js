@@ -35,7 +35,7 @@ function onCalls(box, view) {
     const call = event.target.closest("[data-node]");
     if (!call) return;
     const node = Number(call.dataset.node), isOpen = call.classList.contains("open");
-    if (node !== view.at.chosen) view.goTo(node);
+    if (node !== view.at.chosen) view.choose(node);
     if (event.target.className === "fold" || event.detail === 2) view.fold(node, !isOpen);
   });
 }

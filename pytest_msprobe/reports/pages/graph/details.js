@@ -36,7 +36,7 @@ class GraphDetails {
     const other = view.side === "target" ? "golden call (g)" : "target's call (g)";
     const ways = [
       ...(view.partner() > 0 ? [[other, () => view.goToPartner()]] : []),
-      ...(view.twin() > 0 ? [[`${direction} call (b)`, () => view.goTo(view.twin())]] : []),
+      ...(view.twin() > 0 ? [[`${direction} call (b)`, () => view.choose(view.twin())]] : []),
       ...view.links().map(([place, go]) => [`partner: ${place}`, go]), ...actions,
     ].map(([text, go]) => button(text, go));
     return element("p", [...ways, ...(view.host.isLinked ? [linkButton(view.fragment())] : [])], "ways");
@@ -47,7 +47,7 @@ class GraphDetails {
     const { tree, chosen } = this.view.at, left = values.length - MOST_VALUES;
     const lines = values.slice(0, MOST_VALUES).map(({ node, other, place, otherPlace, known }) => [
       element("span", `${node === chosen ? "" : `${tree.label(node)[0]} `}${place || "a gradient"} `),
-      button(tree.run.names[other], () => this.view.goTo(other), GRAPH_OUTCOMES[tree.run.outcomes[other]]),
+      button(tree.run.names[other], () => this.view.choose(other), GRAPH_OUTCOMES[tree.run.outcomes[other]]),
       ...(otherPlace ? [element("span", ` ${otherPlace}`)] : []), ...(known ? [element("div", known, "known")] : []),
     ]);
     return [element("h3", title), listOf([...lines, ...(left > 0 ? [`and ${left} more`] : [])])];

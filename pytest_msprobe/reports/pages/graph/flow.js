@@ -16,17 +16,9 @@ class DataFlow {
     this.outOf = Map.groupBy(this.values, ({ from }) => from);
   }
 
-  /* What the calls from first to last took from others: the call here and the one at the other end, both places. */
-  given(first, last) {
-    return across(this.into, first, last).filter(({ from }) => from < first || from > last)
-      .map((value) => ({ ...value, node: value.to, place: value.input, other: value.from, otherPlace: value.output }));
-  }
-
-  /* What they gave to others. */
-  taken(first, last) {
-    return across(this.outOf, first, last).filter(({ to }) => to < first || to > last)
-      .map((value) => ({ ...value, node: value.from, place: value.output, other: value.to, otherPlace: value.input }));
-  }
+  /* What the calls from first to last took from others and gave to them. */
+  given(first, last) { return across(this.into, first, last, ["to", "input", "from", "output"]); }
+  taken(first, last) { return across(this.outOf, first, last, ["from", "output", "to", "input"]); }
 
   /* The edges between what is drawn, which `owners` has for each call; several between the same two are one. */
   between(owners) {
@@ -42,8 +34,10 @@ class DataFlow {
   }
 }
 
-function across(values, first, last) {
+/* Each value once: the call here and the one at the other end, both places, and how it is known. */
+function across(values, first, last, [node, place, other, otherPlace]) {
   const found = [];
-  for (let node = first; node <= last; node++) found.push(...(values.get(node) ?? []));
-  return found;
+  for (let here = first; here <= last; here++) found.push(...(values.get(here) ?? []));
+  return found.filter((value) => value[other] < first || value[other] > last)
+    .map((one) => ({ ...one, node: one[node], place: one[place], other: one[other], otherPlace: one[otherPlace] }));
 }

@@ -14,11 +14,7 @@ class GraphOutline {
     new ResizeObserver(() => this.draw()).observe(this.box);
   }
 
-  scrollTo(node) {
-    const { box } = this, top = this.view.at.tree.rowOf[node] * GRAPH_ROW;
-    const isSeen = top >= box.scrollTop && top + GRAPH_ROW <= box.scrollTop + box.clientHeight;
-    if (!isSeen) box.scrollTop = Math.max(0, top - box.clientHeight / 2);
-  }
+  bring(node) { bringInSight(this.box, 0, (this.view.at.tree.rowOf[node] + 0.5) * GRAPH_ROW); }
 
   draw() {
     const { tree, chosen } = this.view.at, { box } = this;
@@ -53,4 +49,11 @@ class GraphOutline {
       ...view.keys(), x: () => view.enter("boxes"),
     };
   }
+}
+
+/* Scroll a box so that a point is in sight, in the middle where it was not. */
+function bringInSight(box, x, y) {
+  const isIn = (at, start, size) => at >= start && at <= start + size;
+  const isSeen = isIn(x, box.scrollLeft, box.clientWidth) && isIn(y, box.scrollTop, box.clientHeight);
+  if (!isSeen) box.scrollTo(x - box.clientWidth / 2, y - box.clientHeight / 2);
 }

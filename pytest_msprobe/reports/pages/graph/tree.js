@@ -9,8 +9,7 @@ const NAMED_APIS = 3;
 class ModuleTree {
   constructor(run) {
     const { names, parents, outcomes } = run, count = names.length;
-    this.run = run;
-    this.count = count;
+    Object.assign(this, { run, count });
     this.last = Int32Array.from(names, (_, node) => node); // the last call inside of each
     this.depth = new Int32Array(count);
     this.children = names.map(() => []);
@@ -33,7 +32,6 @@ class ModuleTree {
 
   isBlock(node) { return this.last[node] > node; }
   isOpen(node) { return this.isBlock(node) && Boolean(this.open[node]); }
-  isShown(node) { return this.rows[this.rowOf[node]] === node; }
 
   /* What came of a call; of a closed block also what came of all inside of it. */
   outcome(node, isOpen) { return GRAPH_OUTCOMES[(isOpen ? this.run.outcomes : this.worst)[node]]; }
@@ -70,18 +68,16 @@ class ModuleTree {
   }
 
   reveal(node) {
-    for (const block of this.around(node)) this.open[block] = 1;
-    this.#layOut();
+    const closed = this.around(node).filter((block) => !this.open[block]);
+    for (const block of closed) this.open[block] = 1;
+    if (closed.length) this.#layOut();
   }
 
   // Calls outside of modules are known by their APIs.
   #collectionLabel(node) {
-    const count = this.last[node] - node, apis = new Set();
-    for (let inside = node + 1; inside <= this.last[node] && apis.size <= NAMED_APIS; inside++) {
-      apis.add(this.run.names[inside].split(".")[1]);
-    }
-    const named = [...apis].slice(0, NAMED_APIS).join(", ");
-    return [named + (apis.size > NAMED_APIS ? ", …" : ""), `${plural(count, "call")} outside of modules`];
+    const names = this.run.names.slice(node + 1, this.last[node] + 1);
+    const apis = [...new Set(names.map((name) => name.split(".")[1]))], more = apis.length > NAMED_APIS ? ["…"] : [];
+    return [[...apis.slice(0, NAMED_APIS), ...more].join(", "), `${plural(names.length, "call")} outside of modules`];
   }
 
   /* The name without what the blocks around it say already, and what kind of call it is. */

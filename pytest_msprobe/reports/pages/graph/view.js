@@ -40,44 +40,39 @@ class GraphView {
     const key = `${place} ${side}`;
     if (!this.opened.has(key)) {
       const run = this.graphs[place][side], tree = new ModuleTree(run);
-      this.opened.set(key, { tree, flow: new DataFlow(run), chosen: tree.rows[0] ?? -1 });
+      const flow = new DataFlow(run), layout = new BoxesLayout(tree, flow);
+      this.opened.set(key, { tree, flow, layout, chosen: tree.rows[0] ?? -1 });
     }
     this.at = this.opened.get(key);
     this.bar.changed();
-    if (node > 0) this.goTo(node);
-    else this.choose(this.at.chosen);
+    this.choose(node);
   }
 
   /* Which call is chosen, and which blocks are open. */
 
   name() { return this.at.tree.run.names[this.at.chosen] ?? ""; }
 
+  /* Choose a call, if there is one, and open what is around it. */
   choose(node) {
-    this.at.chosen = node;
+    if (node > 0) this.at.chosen = node;
+    this.at.tree.reveal(this.at.chosen);
     this.details.show();
     this.draw();
-    if (node > 0) this.outline.scrollTo(node);
+    this.outline.bring(this.at.chosen);
     this.host.went?.();
-  }
-
-  goTo(node) {
-    if (!(node > 0)) return;
-    if (!this.at.tree.isShown(node)) this.at.tree.reveal(node);
-    this.choose(node);
   }
 
   fold(node, isOpen) {
     const { tree, chosen } = this.at;
     if (!tree.isBlock(node)) return;
     tree.setOpen(node, isOpen);
-    if (chosen > 0 && !tree.isShown(chosen)) this.choose(node);
-    else this.draw();
+    this.choose(tree.rows[tree.rowOf[chosen]]);
   }
 
   foldAll(isOpen) {
     const { tree, chosen } = this.at;
     tree.setAllOpen(isOpen);
-    this.choose(chosen > 0 ? tree.rows[tree.rowOf[chosen]] : chosen);
+    this.choose(tree.rows[tree.rowOf[chosen]]);
   }
 
   draw() {
@@ -88,10 +83,15 @@ class GraphView {
   /* Where to go from a call. */
 
   next(letter, forwards = true) {
-    const { outcomes } = this.at.tree.run, from = this.at.chosen;
-    const after = () => Math.max(outcomes.indexOf(letter, from + 1), outcomes.indexOf(letter));
-    const before = outcomes.slice(0, Math.max(0, from)).lastIndexOf(letter);
-    this.goTo(forwards ? after() : before > 0 ? before : outcomes.lastIndexOf(letter));
+    const nodes = [...this.at.tree.run.outcomes].flatMap((one, node) => (one === letter ? [node] : []));
+    this.choose(nodes.at(this.nextPlace(nodes, forwards)));
+  }
+
+  /* The place in a list of calls of the next after the chosen one, or of that before it; -1 is that of the last. */
+  nextPlace(nodes, forwards) {
+    const { chosen } = this.at;
+    if (!forwards) return nodes.findLastIndex((node) => node < chosen);
+    return Math.max(0, nodes.findIndex((node) => node > chosen));
   }
 
   partner() {
@@ -136,9 +136,10 @@ class GraphView {
     const fold = () => this.fold(chosen, !tree.isOpen(chosen));
     return {
       Enter: fold, " ": fold, n: () => this.next("f"), p: () => this.next("f", false),
-      c: () => this.goTo(tree.run.causes.indexOf("c")),
-      i: () => this.goTo(flow.given(chosen, last)[0]?.other), o: () => this.goTo(flow.taken(chosen, last)[0]?.other),
-      g: () => this.goToPartner(), b: () => this.goTo(this.twin()), r: () => this.links()[0]?.[1](),
+      c: () => this.choose(tree.run.causes.indexOf("c")),
+      i: () => this.choose(flow.given(chosen, last)[0]?.other),
+      o: () => this.choose(flow.taken(chosen, last)[0]?.other),
+      g: () => this.goToPartner(), b: () => this.choose(this.twin()), r: () => this.links()[0]?.[1](),
       t: () => this.details.box.focus(), "/": () => this.bar.search.focus(),
     };
   }

@@ -157,7 +157,6 @@ def test_of_a_module_of_many_calls_those_that_are_alike_are_one_box(look: Callab
     browser = look(100_000, 50_000, culprit="Torch.op.20000.forward")
     settled(browser, "Torch.op.20000.forward")
     assert others(browser) == ["op", "20000 alike", "op", "29999 alike"]
-    assert texts(browser, "#graph-boxes .note") == ["calls that are alike are one box"]
     assert len(titles(browser, ".call:not(.module)")) == 4
 
 
@@ -167,7 +166,6 @@ def test_calls_that_are_alike_are_spread_in_ranges(look: Callable[..., Any]) -> 
     settled(browser, "Torch.op.0.forward")
     assert others(browser) == ["calls 61 to 50000", "of 50000"]
     assert texts(browser, ".boxes .others .badge") == ["1 wrong inside"]
-    assert texts(browser, "#graph-boxes .note") == ["60 of 50000 calls are drawn"]
     click_box(browser, ".boxes .others")
     settled(browser, "Torch.op.60.forward")
     assert others(browser) == ["calls 1 to 60", "of 50000", "calls 121 to 50000", "of 50000"]
@@ -212,8 +210,7 @@ def test_what_is_open_in_the_boxes_is_so_in_the_outline(look: Callable[..., Any]
 def test_where_too_much_is_open_the_way_to_the_chosen_call_is_drawn(look: Callable[..., Any]) -> None:
     browser = look(3_000, 50)
     click(browser, "[...document.querySelectorAll('#graph .bar button')].find((one) => one.textContent === 'open all')")
-    note = "of all that is open, what is around the chosen call"
-    until(browser, lambda: texts(browser, "#graph-boxes .note") == [note])
+    until(browser, lambda: texts(browser, ".said") == [f"{CULPRIT}, fail, drawn with what is around it"])
     settled(browser, CULPRIT)
     assert titles(browser, ".module") == ["Module.layers.5.Block.forward.0"]
     assert len(titles(browser, ".call")) == 60 + 50
