@@ -221,9 +221,7 @@ def test_where_too_much_is_open_the_way_to_the_chosen_call_is_drawn(look: Callab
 
 def test_a_culprit_that_warns_is_amber_in_outline_and_boxes(look: Callable[..., Any]) -> None:
     browser = look(30, 5, culprit="Torch.op.7.forward", outcome="warn")
-    amber = browser.execute_script(
-        "return getComputedStyle(document.querySelector('#graph .bar .warn')).color"
-    )
+    amber = browser.execute_script("return getComputedStyle(document.querySelector('#graph .bar .warn')).color")
     for place in (".scroller", ".boxes"):
         badge = browser.find_element("css selector", f"{place} .badge.culprit")
         colour = browser.execute_script("return getComputedStyle(arguments[0]).backgroundColor", badge)
@@ -319,3 +317,16 @@ def test_it_is_zoomed_and_fitted(look: Callable[..., Any]) -> None:
     press(browser, "0")
     fits = "const { scrollWidth, clientWidth, scrollHeight, clientHeight } = document.querySelector('.boxes');"
     assert browser.execute_script(f"{fits} return scrollWidth <= clientWidth && scrollHeight <= clientHeight")
+
+
+def test_the_wheel_zooms_with_ctrl_alone(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    width = "return document.querySelector('.boxes .chosen').getBoundingClientRect().width"
+    turn = (
+        "document.querySelector('.boxes').dispatchEvent(new WheelEvent('wheel', { deltaY: -1, ctrlKey: arguments[0] }))"
+    )
+    first = browser.execute_script(width)
+    browser.execute_script(turn, False)
+    assert browser.execute_script(width) == first
+    browser.execute_script(turn, True)
+    assert browser.execute_script(width) == pytest.approx(1.1 * first, rel=0.02)

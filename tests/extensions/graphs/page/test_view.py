@@ -145,6 +145,13 @@ def test_keys_go_through_the_tree_the_failures_and_both_runs(compared: Callable[
     assert chosen(browser) == "Torch.tanh.0.backward"
 
 
+def test_the_same_call_is_shown_in_the_run_that_is_chosen_from_the_list(compared: Callable[..., Any]) -> None:
+    browser = compared(records(wrong=0.5), records())
+    browser.find_element("css selector", "#graph select").send_keys("golden")
+    assert [run_shown(browser), chosen(browser)] == ["golden", LINEAR]
+    assert texts(browser, "#graph .details .ways button")[0] == "target's call (g)"
+
+
 def test_the_search_leads_to_what_is_closed(compared: Callable[..., Any]) -> None:
     browser = compared(records(), records())
     assert rows(browser) == ["block", "head", "head"]
