@@ -9,16 +9,16 @@ function callOf(place, side, node) {
 function describe(place, side, node) {
   const call = callOf(place, side, node);
   if (!call) return {};
-  const facts = call[CALL.values].map((value) => [value[VALUE.place], [value[VALUE.what], ...statistics(value.slice(VALUE.numbers))].join(", ")]);
-  return { failure: call[CALL.failure], facts, stack: call[CALL.stack], commands: commandsOf(place, side, node) };
-}
-
-function commandsOf(place, side, node) {
-  return nextSteps({ dump: page.dumps[place], record: page.graphs[place][side].names[node] });
+  const facts = call[CALL.values].map((value) => {
+    return [value[VALUE.place], [value[VALUE.what], ...statistics(value.slice(VALUE.numbers))].join(", ")];
+  });
+  const commands = nextSteps({ dump: page.dumps[place], record: page.graphs[place][side].names[node] });
+  return { failure: call[CALL.failure], facts, stack: call[CALL.stack], commands };
 }
 
 function statistics(numbers) {
-  return ["max", "min", "mean", "norm"].flatMap((name, at) => (numbers[at] ?? null) === null ? [] : [`${name} ${numberText(numbers[at])}`]);
+  const known = ["max", "min", "mean", "norm"].map((name, at) => [name, numbers[at] ?? null]);
+  return known.flatMap(([name, number]) => (number === null ? [] : [`${name} ${numberText(number)}`]));
 }
 
 function brief(place, side, node) {
@@ -30,4 +30,4 @@ showHeader(page.title, page.about);
 const view = new GraphView(byId("graph"), page.graphs, { describe, brief, isLinked: true });
 onLink((fragment) => view.follow(fragment), () => {});
 view.host.went = () => setFragment(view.fragment());
-view.scroller.focus({ preventScroll: true });
+view.outline.box.focus({ preventScroll: true });

@@ -1,116 +1,165 @@
-/* The graph as boxes and edges: modules around their calls, opened one by one. What is chosen is so in the outline too. */
+/* The graph as boxes and edges: modules around their calls. What is open and chosen is so in the outline too. */
 
-const AFTER_OUTLINE = 80;
-const BOXES_HELP = "Arrows follow the values or go to the next call in the module, down also into an open module. Enter opens and closes, Escape goes out to the module. "
-  + "Plus, minus and 0 zoom. The outline has the same calls as a tree: press x to go there.";
+const AFTER_OUTLINE = 80, MODULE_HEAD = 14, LEAST_ZOOM = 0.05, LEAST_FIRST_ZOOM = 0.75, MOST_ZOOM = 3, LEAST_DRAG = 4;
+const BOXES_HELP = "Arrows follow the values, into an open module too, or go to the next call. Enter opens and closes; "
+  + "Escape goes out to the module. The outline has the same calls as a tree: press x to go there.";
 
 class BoxesView {
   constructor(view) {
-    this.view = view;
-    this.layouts = new Map();
-    this.drawing = new BoxesDrawing(view);
+    Object.assign(this, { view, scale: 1 });
     // The outline is for those who listen; what is chosen here is said.
-    this.box = element("div", svg("svg", { "aria-hidden": "true" }, this.drawing.stage), "boxes", {
+    this.stage = element("div", [], "stage", { "aria-hidden": true });
+    this.box = element("div", this.stage, "boxes", {
       tabindex: 0, role: "application", "aria-label": "Boxes and edges", "aria-describedby": "boxes-help",
     });
-    const help = element("p", BOXES_HELP, "unseen", { id: "boxes-help" });
     this.said = element("p", [], "said", { role: "status" });
-    this.parts = [this.#head(), this.box, this.said, help];
-    this.camera = new BoxesCamera(this.box, this.drawing.stage);
-    this.box.addEventListener("click", (event) => this.#click(event.target));
-    this.box.addEventListener("dblclick", (event) => this.#doubleClick(event.target));
-    onKeys(this.box, (event) => this.#keys(event));
-    new ResizeObserver(() => this.show()).observe(this.box);
+    this.parts = [this.#head(), this.box, this.said, element("p", BOXES_HELP, "unseen", { id: "boxes-help" })];
+    onKeys(this.box, () => this.#keys());
+    onCalls(this.stage, view);
+    this.#drag();
+    this.box.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      this.zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
+    }, { passive: false });
   }
 
   #head() {
     const zooms = [
-      ["+", "larger (+)", () => this.camera.zoom(1.25)], ["−", "smaller (-)", () => this.camera.zoom(0.8)],
-      ["fit", "all of it (0)", () => this.camera.fit()],
+      ["+", "larger (+)", () => this.zoom(1.25)], ["−", "smaller (-)", () => this.zoom(0.8)],
+      ["fit", "all of it (0)", () => this.fit()],
     ].map(([text, title, act]) => filled(button(text, act, "zoom"), [], { title, "aria-label": title }));
-    this.note = element("span", [], "note");
-    return element("div", [element("h2", "Boxes and edges"), this.note, ...zooms], "pane-head");
+    return element("div", [element("h2", "Boxes and edges"), ...zooms], "pane-head");
   }
 
   /* Show what is chosen. After the outline, so that a page opens as fast as without. */
   show() {
-    if (this.waiting) return;
-    this.waiting = setTimeout(() => { this.waiting = 0; this.#show(); }, this.layout ? 0 : AFTER_OUTLINE);
+    this.waiting ??= setTimeout(() => { this.waiting = null; this.#show(); }, AFTER_OUTLINE);
   }
 
   #show() {
-    if (!this.box.clientHeight || !this.view.at) return;
-    const { tree, flow, chosen } = this.view.at;
-    if (!this.layouts.has(tree)) this.layouts.set(tree, new BoxesLayout(tree, flow.edges));
-    const layout = this.layouts.get(tree), isOther = this.layout !== layout;
-    this.layout = layout;
-    if (chosen > 0 && !layout.isShown(chosen)) {
-      layout.reveal(chosen);
-      this.#draw();
-    } else if (isOther) this.#draw();
-    this.#mark();
-    // What was clicked is in sight; moved, it would be missed by a second click.
-    if (!this.isClicked) this.camera.bring(layout.items.get(chosen));
-    this.isClicked = false;
+    const { layout, chosen } = this.view.at, isFirst = !this.layout;
+    if (!this.box.clientHeight) return;
+    const drawn = layout.choose(chosen);
+    if (drawn !== this.drawn || layout !== this.layout) this.#draw(layout);
+    Object.assign(this, { drawn, layout });
+    if (isFirst) this.zoom(Math.max(LEAST_FIRST_ZOOM, Math.min(1, this.box.clientWidth / this.width)));
+    this.#mark(chosen);
+    this.#bring(chosen);
   }
 
-  #draw() {
-    this.drawing.draw(this.layout);
-    this.camera.room(this.drawing.width, this.drawing.height);
-    const { edges } = this.drawing;
-    this.note.textContent = this.layout.notes[0] ?? (edges.length ? "" : "no values were followed between these");
+  #draw(layout) {
+    const { items } = layout, boxes = items.map((item) => this.#box(item));
+    this.stage.replaceChildren(...boxes);
+    const laid = layout.layOut(boxes.map((box) => ({ width: box.offsetWidth + 1, height: box.offsetHeight })));
+    laid.places.forEach(({ x, y, width, height }, at) => {
+      // The name of an open module is above what is in it.
+      const head = items[at].isOpen ? MODULE_HEAD : 0;
+      const left = x - width / 2, top = y - height / 2 - head;
+      boxes[at].style = `left: ${left}px; top: ${top}px; width: ${width}px; height: ${height + head}px`;
+    });
+    Object.assign(this, laid);
+    this.stage.style = `width: ${this.width}px; height: ${this.height}px; zoom: ${this.scale}`;
+    this.stage.append(svg("svg", {}, this.edges.flatMap((edge) => this.#edge(edge, items))));
   }
 
-  #mark() {
-    const { chosen, tree } = this.view.at, outcome = tree.outcome(chosen);
-    this.drawing.mark(chosen);
-    this.said.textContent = chosen > 0 ? `${tree.run.names[chosen]}${outcome ? `, ${outcome}` : ""}` : "";
+  #box({ node, nodes, range, isOpen }) {
+    const { tree } = this.view.at;
+    if (nodes.length === 1) return callElement(this.view, node, isOpen, isOpen ? "module" : "");
+    const labels = [nodes[0], nodes.at(-1)].map((one) => tree.label(one)[0]);
+    const name = range ? `calls ${range[0] + 1} to ${range[0] + nodes.length}` : [...new Set(labels)].join(" to ");
+    const wrong = nodes.reduce((sum, one) => sum + tree.wrong[one] + (tree.run.outcomes[one] === "f"), 0);
+    const text = range ? `of ${range[1]}` : `${nodes.length} alike`;
+    return callBox({ fold: "▸", name, texts: [text], badges: wrong ? [insideBadge(wrong)] : [] }, {
+      class: `call others ${this.#outcomeOf(nodes)}`, "data-node": node, title: `${name}, ${text}: show them`,
+    });
   }
 
-  /* What is clicked and pressed. */
-
-  #click(target) {
-    const item = this.#itemAt(target);
-    if (!item || this.camera.hasMoved) return;
-    if (item.others) return this.#change(item.others.show);
-    this.isClicked = true;
-    this.view.goTo(item.node);
-    if (target.closest(".fold-box")) this.#toggle(item.node);
+  #outcomeOf(nodes) {
+    const worst = nodes.map((node) => this.view.at.tree.worst[node]);
+    return GRAPH_OUTCOMES[worst.reduce((one, other) => (GRAPH_SEVERITY[other] > GRAPH_SEVERITY[one] ? other : one))];
   }
 
-  #doubleClick(target) {
-    const item = this.#itemAt(target);
-    if (item && !item.others && !target.closest(".fold-box")) this.#toggle(item.node);
+  #edge({ from, to, count, isCertain, points }, items) {
+    const outcome = this.#outcomeOf(items[from - 1].nodes), end = points.at(-1), before = points.at(-2);
+    const angle = (180 * Math.atan2(end.y - before.y, end.x - before.x)) / Math.PI, middle = points[points.length >> 1];
+    const ends = { "data-from": items[from - 1].node, "data-to": items[to - 1].node };
+    const facts = { class: `edge ${outcome} ${isCertain ? "" : "uncertain"}`, ...ends };
+    const head = { ...facts, d: "M-6 -3.5L0 0L-6 3.5", transform: `translate(${end.x} ${end.y}) rotate(${angle})` };
+    const counted = count > 1 ? [svg("text", { class: "count", x: middle.x + 4, y: middle.y }, count)] : [];
+    return [svg("path", { ...facts, d: pathThrough(points) }), svg("path", head), ...counted];
   }
 
-  #itemAt(target) {
-    const group = target.closest?.("[data-node]");
-    return group && this.layout.items.get(Number(group.dataset.node));
+  /* Let a call and its values stand out. */
+  #mark(chosen) {
+    const { tree, layout } = this.view.at, isIn = (node) => node >= chosen && node <= tree.last[chosen];
+    for (const call of this.stage.querySelectorAll(".call")) {
+      call.classList.toggle("chosen", Number(call.dataset.node) === chosen);
+    }
+    for (const edge of this.stage.querySelectorAll(".edge")) {
+      const { from, to } = edge.dataset;
+      edge.classList.toggle("given", isIn(to) && !isIn(from));
+      edge.classList.toggle("taken", isIn(from) && !isIn(to));
+    }
+    const notes = [layout.isPart && "drawn with what is around it", !this.edges.length && "no values were followed"];
+    const words = [this.view.name(), GRAPH_OUTCOMES[tree.run.outcomes[chosen]], ...notes];
+    this.said.textContent = words.filter(Boolean).join(", ");
   }
 
-  #toggle(node) {
-    if (this.view.at.tree.isBlock(node)) this.#change(() => this.layout.toggle(node));
+  /* Which part of the drawing is seen, and how large. */
+
+  zoom(by) {
+    const { box } = this, scale = Math.max(LEAST_ZOOM, Math.min(MOST_ZOOM, this.scale * by));
+    const change = scale / this.scale;
+    const [left, top] = [[box.scrollLeft, box.clientWidth], [box.scrollTop, box.clientHeight]]
+      .map(([start, size]) => (start + size / 2) * change - size / 2);
+    this.scale = scale;
+    this.stage.style.zoom = scale;
+    box.scrollTo(left, top);
   }
 
-  #change(act) {
-    act();
-    this.#draw();
-    this.#mark();
-    this.camera.bring(this.layout.items.get(this.view.at.chosen));
+  fit() { this.zoom(Math.min(1, this.box.clientWidth / this.width, this.box.clientHeight / this.height) / this.scale); }
+
+  #bring(node) {
+    const place = this.places[this.layout.items.findIndex((item) => item.node === node)], { box, scale } = this;
+    if (place) bringInSight(box, place.x * scale, (place.y - place.height / 2 + MODULE_HEAD) * scale);
   }
 
-  #keys(event) {
-    const { chosen, tree } = this.view.at, { layout } = this;
-    if (event.target !== this.box || !layout || chosen <= 0) return {};
-    const item = layout.items.get(chosen), into = item?.isOpen ? tree.children(chosen)[0] : undefined;
-    const along = (here, there) => this.drawing.edges.find((edge) => edge[here] === chosen && edge[there] > 0)?.[there];
-    const near = (step) => layout.sibling(chosen, step), go = (node) => this.view.goTo(node);
+  /* A finger scrolls; a mouse drags, which is no click. */
+  #drag() {
+    let moved = 0;
+    this.stage.addEventListener("pointerdown", () => { moved = 0; });
+    this.stage.addEventListener("pointermove", ({ pointerType, buttons, movementX, movementY }) => {
+      if (pointerType !== "mouse" || !buttons) return;
+      moved += Math.hypot(movementX, movementY);
+      if (moved > LEAST_DRAG) this.box.scrollBy(-movementX, -movementY);
+    });
+    this.stage.addEventListener("click", (event) => {
+      if (moved > LEAST_DRAG) event.stopImmediatePropagation();
+    }, { capture: true });
+  }
+
+  #keys() {
+    const { view } = this, { chosen, tree, layout } = view.at;
+    if (!this.layout || chosen <= 0) return {};
+    const go = (node) => view.choose(node), own = layout.owners[chosen];
+    const along = (here, there) => layout.items[this.edges.find((edge) => edge[here] === own)?.[there] - 1]?.node;
+    const inside = tree.children[tree.run.parents[chosen]], near = (step) => inside[inside.indexOf(chosen) + step];
+    const into = tree.isOpen(chosen) ? tree.children[chosen][0] : undefined;
     return {
-      ...this.view.keys(), x: () => this.view.enter("outline"), Escape: () => go(tree.run.parents[chosen]),
+      ...view.keys(), x: () => view.enter("outline"), Escape: () => go(tree.run.parents[chosen]),
       ArrowDown: () => go(into ?? along("from", "to") ?? near(1)), ArrowUp: () => go(along("to", "from") ?? near(-1)),
       ArrowRight: () => go(near(1)), ArrowLeft: () => go(near(-1)),
-      Enter: () => this.#toggle(chosen), " ": () => this.#toggle(chosen),
-      "+": () => this.camera.zoom(1.25), "-": () => this.camera.zoom(0.8), 0: () => this.camera.fit(),
+      "+": () => this.zoom(1.25), "-": () => this.zoom(0.8), 0: () => this.fit(),
     };
   }
+}
+
+/* A line on which each inner point is a bend; it passes through the middles between them. */
+function pathThrough([start, ...others]) {
+  const end = others.pop(), bends = others.map((bend, at) => {
+    const next = others[at + 1] ?? end;
+    return `Q${bend.x} ${bend.y} ${(bend.x + next.x) / 2} ${(bend.y + next.y) / 2}`;
+  });
+  return `M${start.x} ${start.y}${bends.join("")}L${end.x} ${end.y}`;
 }

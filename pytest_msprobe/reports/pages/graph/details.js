@@ -14,16 +14,17 @@ class GraphDetails {
     const known = this.view.host.describe(this.view.place, this.view.side, chosen);
     const { failure = "", facts = [], stack = "", actions = [], commands = [] } = known;
     this.box.replaceChildren(
-      element("h2", this.view.name()), this.#verdict(tree, chosen), this.#ways(actions), ...this.#text("", failure),
+      element("h2", this.view.name()), this.#verdict(tree, chosen), this.#ways(actions),
+      ...(failure ? [element("pre", failure)] : []),
       ...this.#values("comes from", flow.given(chosen, last)), ...this.#values("goes to", flow.taken(chosen, last)),
-      factsList(facts), ...this.#text("called at", stack), ...commands,
+      factsList(facts), ...titledTexts([["called at", stack]]), ...commands,
     );
     this.box.scrollTop = 0;
   }
 
   #verdict(tree, node) {
-    const outcome = tree.outcome(node), inside = tree.last[node] - node, wrong = tree.wrong[node];
-    const cause = { c: ", the difference begins here", i: ", inherited" }[tree.run.causes[node]] ?? "";
+    const outcome = GRAPH_OUTCOMES[tree.run.outcomes[node]], inside = tree.last[node] - node, wrong = tree.wrong[node];
+    const cause = { culprit: ", the difference begins here", inherited: ", inherited" }[tree.cause(node)] ?? "";
     return element("p", [
       ...(outcome ? [element("span", outcome, outcome), cause, inside ? "; " : ""] : []),
       inside ? `${wrong ? `${wrong} wrong of ` : ""}${plural(inside, "call")} inside` : "",
@@ -33,13 +34,10 @@ class GraphDetails {
   #ways(actions) {
     const { view } = this, direction = IS_BACKWARD.test(view.name()) ? "forward" : "backward";
     const other = view.side === "target" ? "golden call (g)" : "target's call (g)";
-    const partnerOf = ([, place, node]) => {
-      return [`partner: ${view.graphs[place].place}`, () => view.show(place, "target", node)];
-    };
     const ways = [
       ...(view.partner() > 0 ? [[other, () => view.goToPartner()]] : []),
-      ...(view.twin() > 0 ? [[`${direction} call (b)`, () => view.goTo(view.twin())]] : []),
-      ...view.links().map(partnerOf), ...actions,
+      ...(view.twin() > 0 ? [[`${direction} call (b)`, () => view.choose(view.twin())]] : []),
+      ...view.links().map(([place, go]) => [`partner: ${place}`, go]), ...actions,
     ].map(([text, go]) => button(text, go));
     return element("p", [...ways, ...(view.host.isLinked ? [linkButton(view.fragment())] : [])], "ways");
   }
@@ -49,13 +47,9 @@ class GraphDetails {
     const { tree, chosen } = this.view.at, left = values.length - MOST_VALUES;
     const lines = values.slice(0, MOST_VALUES).map(({ node, other, place, otherPlace, known }) => [
       element("span", `${node === chosen ? "" : `${tree.label(node)[0]} `}${place || "a gradient"} `),
-      button(tree.run.names[other], () => this.view.goTo(other), tree.outcome(other)),
+      button(tree.run.names[other], () => this.view.choose(other), GRAPH_OUTCOMES[tree.run.outcomes[other]]),
       ...(otherPlace ? [element("span", ` ${otherPlace}`)] : []), ...(known ? [element("div", known, "known")] : []),
     ]);
-    return [element("div", title, "title"), listOf([...lines, ...(left > 0 ? [`and ${left} more`] : [])])];
-  }
-
-  #text(title, text) {
-    return text ? [element("div", title, "title"), element("pre", text)] : [];
+    return [element("h3", title), listOf([...lines, ...(left > 0 ? [`and ${left} more`] : [])])];
   }
 }

@@ -4,39 +4,24 @@ const IS_BACKWARD = /\.backward(\.\d+)?$/, IS_FORWARD = /\.forward(\.\d+)?$/;
 
 class GraphView {
   /* `host` is what the page knows of a call: describe(place, side, node) gives its failure, facts, call stack and
-     actions, elements with commands, brief(place, side, node) what it returned, in few words; `went` is called when another
-     call is chosen. */
+     actions, elements with commands, brief(place, side, node) what it returned, in few words; `went` is called when
+     another call is chosen. */
   constructor(box, graphs, host) {
-    this.graphs = graphs;
-    this.host = host;
-    this.opened = new Map();
-    this.scroller = this.#makeScroller();
+    Object.assign(this, { graphs, host, opened: new Map() });
+    this.outline = new GraphOutline(this);
     this.bar = new GraphBar(this);
     this.details = new GraphDetails(this);
     this.boxes = new BoxesView(this);
-    const middle = element("div", [
-      graphPane("outline", "Outline", [this.scroller], { "data-size": 480 }),
+    const drawings = element("div", [
+      graphPane("outline", "Outline", [this.outline.box], { "data-size": 420 }),
       graphPane("boxes", "Boxes and edges", this.boxes.parts, {}),
-      graphPane("details", "The chosen call", [this.details.box], { "data-size": 340 }),
-    ], "panes", { "data-direction": "row" });
+    ], "panes drawings", { "data-direction": "row" });
+    const details = graphPane("details", "The chosen call", [this.details.box], { "data-size": 340 });
+    const all = element("div", [drawings, details], "panes", { "data-direction": "row" });
     box.classList.add("graph");
-    box.replaceChildren(this.bar.box, middle);
-    this.box = box;
-    makePanes(middle);
-    this.shown = new ShownViews(this);
+    box.replaceChildren(this.bar.box, all);
+    [drawings, all].forEach(makePanes);
     this.#start();
-  }
-
-  #makeScroller() {
-    const canvas = element("div", [], "canvas", { role: "presentation" });
-    const facts = { tabindex: 0, role: "tree", "aria-label": "Modules and calls" };
-    const scroller = element("div", canvas, "scroller", facts);
-    onKeys(scroller, () => this.#outlineKeys());
-    scroller.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()));
-    canvas.addEventListener("click", (event) => this.#click(event.target));
-    new ResizeObserver(() => this.draw()).observe(scroller);
-    this.drawing = new GraphDrawing(canvas);
-    return scroller;
   }
 
   /* Begin at the first culprit, or else at what is worst, in the first graph that has any. */
@@ -51,83 +36,62 @@ class GraphView {
   /* Which run is shown. */
 
   show(place, side, node = -1) {
-    this.place = place;
-    this.side = side;
+    Object.assign(this, { place, side });
     const key = `${place} ${side}`;
     if (!this.opened.has(key)) {
       const run = this.graphs[place][side], tree = new ModuleTree(run);
-      this.opened.set(key, { tree, flow: new DataFlow(run), chosen: tree.rows[0] ?? -1 });
+      const flow = new DataFlow(run), layout = new BoxesLayout(tree, flow);
+      this.opened.set(key, { tree, flow, layout, chosen: tree.rows[0] ?? -1 });
     }
     this.at = this.opened.get(key);
     this.bar.changed();
-    this.#changed();
-    if (node > 0) this.goTo(node);
-    else this.choose(this.at.chosen);
+    this.choose(node);
   }
 
   /* Which call is chosen, and which blocks are open. */
 
   name() { return this.at.tree.run.names[this.at.chosen] ?? ""; }
 
+  /* Choose a call, if there is one, and open what is around it. */
   choose(node) {
-    this.at.chosen = node;
+    if (node > 0) this.at.chosen = node;
+    this.at.tree.reveal(this.at.chosen);
     this.details.show();
-    this.#scrollTo(node);
     this.draw();
-    this.boxes.show();
+    this.outline.bring(this.at.chosen);
     this.host.went?.();
-  }
-
-  goTo(node) {
-    if (!(node > 0)) return;
-    if (!this.at.tree.isShown(node)) {
-      this.at.tree.reveal(node);
-      this.#changed();
-    }
-    this.choose(node);
   }
 
   fold(node, isOpen) {
     const { tree, chosen } = this.at;
+    if (!tree.isBlock(node)) return;
     tree.setOpen(node, isOpen);
-    this.#changed();
-    if (chosen > 0 && !tree.isShown(chosen)) this.choose(node);
-    else this.draw();
+    this.choose(tree.rows[tree.rowOf[chosen]]);
   }
 
   foldAll(isOpen) {
     const { tree, chosen } = this.at;
     tree.setAllOpen(isOpen);
-    this.#changed();
-    this.choose(chosen > 0 ? tree.rows[tree.rowOf[chosen]] : chosen);
-  }
-
-  #changed() {
-    this.at.flow.lift(this.at.tree);
-    this.drawing.resize(this.at.tree.rows.length);
-  }
-
-  #scrollTo(node) {
-    if (node <= 0) return;
-    const box = this.scroller, top = this.at.tree.rowOf[node] * GRAPH_ROW;
-    if (top < box.scrollTop || top + GRAPH_ROW > box.scrollTop + box.clientHeight) box.scrollTop = Math.max(0, top - box.clientHeight / 2);
+    this.choose(tree.rows[tree.rowOf[chosen]]);
   }
 
   draw() {
-    const { tree, flow, chosen } = this.at, box = this.scroller;
-    if (!box.clientHeight) return;
-    const first = Math.max(0, Math.floor(box.scrollTop / GRAPH_ROW) - 6);
-    const last = Math.min(tree.rows.length, first + Math.ceil(box.clientHeight / GRAPH_ROW) + 12);
-    this.drawing.draw(tree, flow, chosen, Math.min(first, last), last, (node) => this.host.brief(this.place, this.side, node));
-    if (chosen > 0) box.setAttribute("aria-activedescendant", `call-${tree.rows[tree.rowOf[chosen]]}`);
+    this.outline.draw();
+    this.boxes.show();
   }
 
   /* Where to go from a call. */
 
   next(letter, forwards = true) {
-    const { outcomes } = this.at.tree.run, from = this.at.chosen;
-    const found = forwards ? outcomes.indexOf(letter, from + 1) : from > 0 ? outcomes.lastIndexOf(letter, from - 1) : -1;
-    this.goTo(found > 0 ? found : forwards ? outcomes.indexOf(letter) : outcomes.lastIndexOf(letter));
+    const nodes = [...this.at.tree.run.outcomes].flatMap((one, node) => (one === letter ? [node] : []));
+    this.choose(nodes.at(this.nextPlace(nodes, forwards)));
+  }
+
+  /* The place in a list of calls of the next after the chosen one, or of that before it; -1 is that of the last. */
+  nextPlace(nodes, forwards) {
+    const { chosen } = this.at;
+    if (!forwards) return nodes.findLastIndex((node) => node < chosen);
+    return Math.max(0, nodes.findIndex((node) => node > chosen));
   }
 
   partner() {
@@ -136,83 +100,54 @@ class GraphView {
     return this.side === "target" ? partners[node] : partners.indexOf(node);
   }
 
-  twin() {
-    const name = this.name();
-    if (IS_BACKWARD.test(name)) return this.at.tree.find(name.replace(IS_BACKWARD, ".forward$1"));
-    return IS_FORWARD.test(name) ? this.at.tree.find(name.replace(IS_FORWARD, ".backward$1")) : -1;
-  }
-
-  links() {
-    return this.side !== "target" ? [] : this.graphs[this.place].links.filter(([node]) => node === this.at.chosen);
-  }
-
-  /* What the address of a page needs to lead to the chosen call: its name, after that of its run where there are several. */
-  fragment() {
-    const graph = this.graphs[this.place];
-    return this.graphs.length > 1 ? `${graph.place}::${this.name()}` : this.name();
-  }
-
-  /* Show the call of a fragment; return whether there is one. */
-  follow(fragment) {
-    const place = this.graphs.length > 1 ? this.graphs.findIndex((graph) => fragment.startsWith(`${graph.place}::`)) : 0;
-    if (place < 0) return false;
-    const name = this.graphs.length > 1 ? fragment.slice(`${this.graphs[place].place}::`.length) : fragment;
-    const node = this.graphs[place].target.names.indexOf(name);
-    if (node > 0) this.show(place, "target", node);
-    return node > 0;
-  }
-
   goToPartner() {
     const node = this.partner();
     if (node > 0) this.show(this.place, this.side === "target" ? "golden" : "target", node);
   }
 
-  goToRank() {
-    const [link] = this.links();
-    if (link) this.show(link[1], "target", link[2]);
+  twin() {
+    const name = this.name(), { names } = this.at.tree.run;
+    if (IS_BACKWARD.test(name)) return names.indexOf(name.replace(IS_BACKWARD, ".forward$1"));
+    return IS_FORWARD.test(name) ? names.indexOf(name.replace(IS_FORWARD, ".backward$1")) : -1;
+  }
+
+  /* The partners of a communication on other ranks, each with what shows it. */
+  links() {
+    const links = this.side === "target" ? this.graphs[this.place].links : [];
+    return links.filter(([node]) => node === this.at.chosen)
+      .map(([, place, node]) => [this.graphs[place].place, () => this.show(place, "target", node)]);
+  }
+
+  /* What an address needs to lead to the chosen call: its name, after that of its run where there are several. */
+  fragment() { return this.#prefix(this.place) + this.name(); }
+  #prefix(place) { return this.graphs.length > 1 ? `${this.graphs[place].place}::` : ""; }
+
+  /* Show the call of a fragment; return whether there is one. */
+  follow(fragment) {
+    const place = this.graphs.findIndex((_, at) => fragment.startsWith(this.#prefix(at)));
+    const node = this.graphs[place]?.target.names.indexOf(fragment.slice(this.#prefix(place).length));
+    if (node > 0) this.show(place, "target", node);
+    return node > 0;
   }
 
   /* The keys that outline and boxes share. */
   keys() {
-    const { tree, flow, chosen } = this.at;
+    const { tree, flow, chosen } = this.at, last = tree.last[chosen];
+    const fold = () => this.fold(chosen, !tree.isOpen(chosen));
     return {
-      n: () => this.next("f"), p: () => this.next("f", false), c: () => this.goTo(tree.run.causes.indexOf("c")),
-      i: () => this.goTo(flow.given(chosen, tree.last[chosen])[0]?.other), o: () => this.goTo(flow.taken(chosen, tree.last[chosen])[0]?.other),
-      g: () => this.goToPartner(), b: () => this.goTo(this.twin()), r: () => this.goToRank(),
+      Enter: fold, " ": fold, n: () => this.next("f"), p: () => this.next("f", false),
+      c: () => this.choose(tree.run.causes.indexOf("c")),
+      i: () => this.choose(flow.given(chosen, last)[0]?.other),
+      o: () => this.choose(flow.taken(chosen, last)[0]?.other),
+      g: () => this.goToPartner(), b: () => this.choose(this.twin()), r: () => this.links()[0]?.[1](),
       t: () => this.details.box.focus(), "/": () => this.bar.search.focus(),
     };
   }
 
   /* Go to the outline or the boxes, which are shown where they were not. */
   enter(name) {
-    this.shown.show(name);
-    (name === "boxes" ? this.boxes.box : this.scroller).focus();
-  }
-
-  /* Keys of the outline are those of any tree. */
-
-  #outlineKeys() {
-    const { tree, chosen } = this.at, row = chosen > 0 ? tree.rowOf[chosen] : 0, node = tree.rows[row];
-    if (!tree.rows.length) return {};
-    const isBlock = tree.isBlock(node), isOpen = isBlock && tree.open[node], parent = tree.run.parents[node];
-    const to = (place) => this.choose(tree.rows[Math.max(0, Math.min(tree.rows.length - 1, place))]);
-    const page = Math.max(1, Math.floor(this.scroller.clientHeight / GRAPH_ROW) - 1);
-    return {
-      ArrowDown: () => to(row + 1), ArrowUp: () => to(row - 1), Home: () => to(0), End: () => to(tree.rows.length - 1),
-      PageDown: () => to(row + page), PageUp: () => to(row - page),
-      ArrowRight: () => (isBlock && !isOpen ? this.fold(node, true) : isBlock && to(row + 1)),
-      ArrowLeft: () => (isOpen ? this.fold(node, false) : parent > 0 && this.choose(parent)),
-      Enter: () => this.fold(node, !tree.open[node]), " ": () => this.fold(node, !tree.open[node]),
-      ...this.keys(), x: () => this.enter("boxes"),
-    };
-  }
-
-  #click(target) {
-    const call = target.closest("[data-node]");
-    if (!call) return;
-    const node = Number(call.dataset.node), isFold = target.className === "fold" || node === this.at.chosen;
-    this.choose(node);
-    if (isFold) this.fold(node, !this.at.tree.open[node]);
+    openPane(`graph-${name}`);
+    this[name].box.focus();
   }
 }
 

@@ -18,16 +18,19 @@ from tests.support.browser.serving import served
 
 pytestmark = pytest.mark.slow
 
+PANES = ("outline", "boxes", "details")
 UP, DOWN, RIGHT, ENTER, ESCAPE = "\ue013", "\ue015", "\ue014", "\ue007", "\ue00c"
 CULPRIT = "Torch.op.250.forward"
+LONG = f"Torch.{'a_long_name_' * 10}end.0.forward"
 
 
 @pytest.fixture
 def look(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Write the page of a chain of calls in blocks, of which one call is the culprit, and open it."""
 
-    def open_page(calls: int, inside: int, culprit: str = CULPRIT) -> Any:
+    def open_page(calls: int, inside: int, culprit: str = CULPRIT, outcome: str = "fail") -> Any:
         names = [f"Torch.op.{place}.forward" for place in range(calls)]
+        names = names if culprit in names else [*names[:-1], culprit]
         blocks = [f"Module.layers.{place}.Block.forward.0" for place in range(-(-calls // inside))]
         nodes = {"root": Node("root", Kind.MODULE, children=blocks)}
         for place, block in enumerate(blocks):
@@ -36,7 +39,7 @@ def look(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
             nodes |= {name: Node(name, Kind.API, block) for name in own}
         edges = [Edge(before, "output.0", after, "input.0") for before, after in pairwise(names)]
         run = Run(Graph("root", nodes), edges, {name: place for place, name in enumerate(nodes)})
-        graphs = drawn([Drawing("", run, {culprit: Mark("fail", "culprit")})])
+        graphs = drawn([Drawing("", run, {culprit: Mark(outcome, "culprit")})])
         data = {"title": "", "about": "", "calls": [], "graphs": graphs}
         write_page(
             tmp_path / "page.html",
@@ -47,7 +50,7 @@ def look(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         )
         browser.get_log("browser")
         browser.get(f"{address}/page.html")
-        until(browser, lambda: bool(texts(browser, ".boxes .chosen text")))
+        until(browser, lambda: bool(texts(browser, ".boxes .chosen .name")))
         return browser
 
     with served(tmp_path) as address:
@@ -63,41 +66,56 @@ def press(browser: Any, *keys: str) -> None:
     browser.find_element("css selector", ".boxes").send_keys(*keys)
 
 
-def click_box(browser: Any, selector: str, event: str = "click") -> None:
-    """Click the first element of a selector in the drawing."""
-    browser.execute_script(
-        "document.querySelector(arguments[0]).dispatchEvent(new MouseEvent(arguments[1], { bubbles: true }))",
-        selector,
-        event,
-    )
+def titles(browser: Any, selector: str) -> list[str]:
+    """Return the full names of what a selector finds among the boxes."""
+    # In one script: boxes are drawn anew as others are opened.
+    script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.title)"
+    found: list[str] = browser.execute_script(script, f".boxes {selector}")
+    return found
+
+
+def others(browser: Any) -> list[str]:
+    """Return what boxes of several calls say, without what is wrong in them."""
+    return texts(browser, ".boxes .others :is(.name, .about)")
+
+
+def click_box(browser: Any, selector: str, times: int = 1) -> None:
+    """Click the first element of a selector in the drawing with the mouse, a number of times quickly."""
+    from selenium.webdriver import ActionChains
+
+    box = browser.find_element("css selector", selector)
+    browser.execute_script("arguments[0].scrollIntoView({ block: 'center', inline: 'center' })", box)
+    mouse = ActionChains(browser, duration=0).move_to_element(box)
+    (mouse.double_click() if times == 2 else mouse.click()).perform()
 
 
 def seen(browser: Any) -> list[bool]:
-    """Return whether outline and boxes are shown."""
-    return [browser.find_element("id", f"graph-{name}").is_displayed() for name in ("outline", "boxes")]
+    """Return whether outline, boxes and details are shown, none of them folded."""
+    boxes = ("#graph .scroller", "#graph .boxes", "#graph .details")
+    return [browser.find_element("css selector", box).is_displayed() for box in boxes]
 
 
 def settled(browser: Any, name: str) -> None:
     """Wait until this is chosen in the outline and drawn so in the boxes."""
-    until(browser, lambda: texts(browser, ".boxes .chosen title") == [name])
+    until(browser, lambda: titles(browser, ".chosen") == [name])
     assert chosen(browser) == name
 
 
 def test_the_culprit_is_in_its_open_module_among_closed_ones(look: Callable[..., Any]) -> None:
     browser = look(300, 10)
     settled(browser, CULPRIT)
-    assert texts(browser, ".boxes .module title") == ["Module.layers.25.Block.forward.0"]
-    assert len(browser.find_elements("css selector", ".boxes .node.closed")) == 29
-    assert len(browser.find_elements("css selector", ".boxes .node:not(.closed)")) == 10
-    assert texts(browser, ".boxes .culprit text")[0] == "op"
+    assert titles(browser, ".module") == ["Module.layers.25.Block.forward.0"]
+    assert len(titles(browser, ".call[title^=Module]:not(.module)")) == 29
+    assert len(titles(browser, ".call[title^=Torch]")) == 10
+    assert titles(browser, ".call:has(.badge.culprit)") == [CULPRIT]
     assert browser.get_log("browser") == []
 
 
 def test_boxes_do_not_overlap_and_edges_join_them(look: Callable[..., Any]) -> None:
     browser = look(30, 5, culprit="Torch.op.7.forward")
     boxes = browser.execute_script(
-        "return [...view.boxes.layout.items.values()].filter((one) => !one.isOpen)"
-        ".map(({ x, y, width, height }) => [x - width / 2, y - height / 2, x + width / 2, y + height / 2])"
+        "return [...document.querySelectorAll('.boxes .call:not(.module)')].map((one) => one.getBoundingClientRect())"
+        ".map(({ left, top, right, bottom }) => [left, top, right, bottom])"
     )
     overlapping = [
         (one, other)
@@ -106,8 +124,8 @@ def test_boxes_do_not_overlap_and_edges_join_them(look: Callable[..., Any]) -> N
         if one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
     ]
     assert overlapping == []
-    edges = browser.execute_script("return view.boxes.drawing.edges.map((edge) => [edge.from, edge.to])")
-    assert len(edges) == len(boxes) - 1
+    heads = browser.find_elements("css selector", ".boxes .edge[transform]")
+    assert len(heads) == len(boxes) - 1
 
 
 def test_keys_follow_the_values_open_and_go_out(look: Callable[..., Any]) -> None:
@@ -119,7 +137,7 @@ def test_keys_follow_the_values_open_and_go_out(look: Callable[..., Any]) -> Non
     press(browser, ESCAPE)
     settled(browser, "Module.layers.25.Block.forward.0")
     press(browser, ENTER)
-    assert browser.find_elements("css selector", ".boxes .module") == []
+    until(browser, lambda: titles(browser, ".module") == [])
     press(browser, RIGHT)
     settled(browser, "Module.layers.26.Block.forward.0")
 
@@ -131,37 +149,35 @@ def test_what_is_chosen_in_the_outline_is_so_in_the_boxes_and_the_other_way_roun
         "[...document.querySelectorAll('#graph .call')].find((one) => one.title.startsWith('Module.layers.24.'))",
     )
     settled(browser, "Module.layers.24.Block.forward.0")
-    browser.execute_script(
-        "const box = [...document.querySelectorAll('.boxes .node')]"
-        ".find((one) => one.textContent.startsWith('Module.layers.23.'));"
-        "box.querySelector('rect').dispatchEvent(new MouseEvent('click', { bubbles: true }))"
-    )
+    click_box(browser, ".boxes [title^='Module.layers.23.']")
     settled(browser, "Module.layers.23.Block.forward.0")
 
 
 def test_of_a_module_of_many_calls_those_that_are_alike_are_one_box(look: Callable[..., Any]) -> None:
     browser = look(100_000, 50_000, culprit="Torch.op.20000.forward")
     settled(browser, "Torch.op.20000.forward")
-    assert texts(browser, ".boxes .others text:not(.fold-box text)") == ["op", "20000 alike", "op", "29999 alike"]
-    assert texts(browser, "#graph-boxes .note") == ["calls that are alike are one box"]
-    assert len(browser.find_elements("css selector", ".boxes .node")) == 4
+    assert others(browser) == ["op", "20000 alike", "op", "29999 alike"]
+    assert len(titles(browser, ".call:not(.module)")) == 4
 
 
 def test_calls_that_are_alike_are_spread_in_ranges(look: Callable[..., Any]) -> None:
     browser = look(100_000, 50_000, culprit="Torch.op.20000.forward")
-    click_box(browser, ".boxes .others rect")
-    assert texts(browser, ".boxes .others text:not(.fold-box text)") == ["calls 61 to 50000", "of 50000, 1 wrong"]
-    assert texts(browser, "#graph-boxes .note") == ["60 of 50000 calls are drawn"]
-    click_box(browser, ".boxes .others rect")
-    ranges = ["calls 1 to 60", "of 50000", "calls 121 to 50000", "of 50000, 1 wrong"]
-    assert sorted(texts(browser, ".boxes .others text:not(.fold-box text)")) == sorted(ranges)
+    click_box(browser, ".boxes .others")
+    settled(browser, "Torch.op.0.forward")
+    assert others(browser) == ["calls 61 to 50000", "of 50000"]
+    assert texts(browser, ".boxes .others .badge") == ["1 wrong inside"]
+    click_box(browser, ".boxes .others")
+    settled(browser, "Torch.op.60.forward")
+    assert others(browser) == ["calls 1 to 60", "of 50000", "calls 121 to 50000", "of 50000"]
+    assert texts(browser, ".boxes .others .badge") == ["1 wrong inside"]
     assert len(browser.find_elements("css selector", ".boxes *")) < 1000
+    click_box(browser, ".boxes .others")
+    settled(browser, "Torch.op.59.forward")
 
 
 def test_what_differs_inside_is_not_alike(look: Callable[..., Any]) -> None:
     browser = look(800, 10, culprit="Torch.op.250.forward")
-    stacks = ["layers.0 to layers.24", "25 alike", "layers.26 to layers.79", "54 alike"]
-    assert texts(browser, ".boxes .others text:not(.fold-box text)") == stacks
+    assert others(browser) == ["layers.0 to layers.24", "25 alike", "layers.26 to layers.79", "54 alike"]
     press(browser, ESCAPE, RIGHT)
     settled(browser, "Module.layers.26.Block.forward.0")
     press(browser, *[RIGHT] * 40)
@@ -171,24 +187,74 @@ def test_what_differs_inside_is_not_alike(look: Callable[..., Any]) -> None:
 def test_a_module_is_opened_by_its_sign_and_by_two_clicks(look: Callable[..., Any]) -> None:
     browser = look(300, 10)
     first = "Module.layers.0.Block.forward.0"
-    click_box(browser, ".boxes .closed .fold-box text")
+    box = f".boxes [title='{first}']"
+    click_box(browser, f"{box} .fold")
     settled(browser, first)
-    assert first in texts(browser, ".boxes .module title")
-    for times in (1, 0):
-        click_box(browser, ".boxes .module.chosen > rect, .boxes .closed.chosen > rect", "dblclick")
-        assert texts(browser, ".boxes .module title").count(first) == 1 - times
+    until(browser, lambda: first in titles(browser, ".module"))
+    click_box(browser, f"{box} .name", 2)
+    until(browser, lambda: first not in titles(browser, ".module"))
+    click_box(browser, f"{box} .name", 2)
+    until(browser, lambda: first in titles(browser, ".module"))
+
+
+def test_what_is_open_in_the_boxes_is_so_in_the_outline(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    first = "Module.layers.0.Block.forward.0"
+    click_box(browser, f".boxes [title='{first}'] .fold")
+    until(browser, lambda: first in titles(browser, ".module"))
+    assert browser.find_element("css selector", f".scroller [title='{first}']").get_attribute("aria-expanded") == "true"
+    click(browser, f"document.querySelector(\".scroller [title='{first}'] .fold\")")
+    until(browser, lambda: first not in titles(browser, ".module"))
+
+
+def test_where_too_much_is_open_the_way_to_the_chosen_call_is_drawn(look: Callable[..., Any]) -> None:
+    browser = look(3_000, 50)
+    click(browser, "[...document.querySelectorAll('#graph .bar button')].find((one) => one.textContent === 'open all')")
+    until(browser, lambda: texts(browser, ".said") == [f"{CULPRIT}, fail, drawn with what is around it"])
+    settled(browser, CULPRIT)
+    assert titles(browser, ".module") == ["Module.layers.5.Block.forward.0"]
+    assert len(titles(browser, ".call")) == 60 + 50
+    click_box(browser, ".boxes [title='Module.layers.9.Block.forward.0'] .fold")
+    settled(browser, "Module.layers.9.Block.forward.0")
+    assert titles(browser, ".module") == ["Module.layers.9.Block.forward.0"]
+
+
+def test_a_culprit_that_warns_is_amber_in_outline_and_boxes(look: Callable[..., Any]) -> None:
+    browser = look(30, 5, culprit="Torch.op.7.forward", outcome="warn")
+    amber = browser.execute_script("return getComputedStyle(document.querySelector('#graph .bar .warn')).color")
+    for place in (".scroller", ".boxes"):
+        badge = browser.find_element("css selector", f"{place} .badge.culprit")
+        colour = browser.execute_script("return getComputedStyle(arguments[0]).backgroundColor", badge)
+        assert colour == amber
+
+
+def test_a_long_name_is_cut_in_front(look: Callable[..., Any]) -> None:
+    browser = look(30, 5, culprit=LONG)
+    for place in (".scroller", ".boxes"):
+        seen_at_the_end = browser.execute_script(
+            "const name = document.querySelector(`${arguments[0]} .chosen .name`), box = name.getBoundingClientRect();"
+            "const text = name.firstChild.firstChild, last = document.createRange();"
+            "last.setStart(text, text.length - 1); last.setEnd(text, text.length);"
+            "const end = last.getBoundingClientRect();"
+            "return name.scrollWidth > name.clientWidth && end.left >= box.left && end.right <= box.right + 1",
+            place,
+        )
+        assert seen_at_the_end
 
 
 def test_a_drag_moves_the_drawing_and_chooses_nothing(look: Callable[..., Any]) -> None:
     from selenium.webdriver import ActionChains
 
-    browser = look(300, 10)
-    place = "return [view.boxes.camera.x, view.boxes.camera.y]"
-    x, y = browser.execute_script(place)
-    box = browser.find_element("css selector", ".boxes .chosen > rect")
-    ActionChains(browser, duration=0).move_to_element(box).click_and_hold().move_by_offset(40, 25).release().perform()
-    assert browser.execute_script(place) == pytest.approx([x + 40, y + 25], abs=1)
-    settled(browser, CULPRIT)
+    browser = look(300, 10, culprit=LONG)
+    press(browser, *"+++++")
+    box = browser.find_element("css selector", ".boxes [title='Torch.op.297.forward']")
+    browser.execute_script("arguments[0].scrollIntoView({ block: 'center', inline: 'center' })", box)
+    place = "const { left, top } = arguments[0].getBoundingClientRect(); return [left, top]"
+    x, y = browser.execute_script(place, box)
+    mouse = ActionChains(browser, duration=0).move_to_element(box).click_and_hold()
+    mouse.move_by_offset(30, 15).move_by_offset(10, 10).release().perform()
+    assert browser.execute_script(place, box) == pytest.approx([x + 40, y + 25], abs=1)
+    settled(browser, LONG)
 
 
 def test_keys_of_the_outline_work_in_the_boxes(look: Callable[..., Any]) -> None:
@@ -201,21 +267,23 @@ def test_keys_of_the_outline_work_in_the_boxes(look: Callable[..., Any]) -> None
     assert browser.execute_script("return document.activeElement.role") == "tree"
 
 
-@pytest.mark.parametrize(("width", "shown"), [(1400, [True, True]), (900, [True, False]), (700, [True, False])])
-def test_outline_and_boxes_are_shown_where_there_is_room_or_one_of_them(
-    look: Callable[..., Any], width: int, shown: list[bool]
+@pytest.mark.parametrize("width", [1400, 900, 700])
+def test_outline_boxes_and_details_are_shown_at_every_width_and_the_outline_can_be_folded(
+    look: Callable[..., Any], width: int
 ) -> None:
     browser = look(300, 10)
     set_width(browser, width)
     try:
-        until(browser, lambda: seen(browser) == shown)
-        for view, only in (("boxes", [False, True]), ("outline", [True, False])):
-            click(browser, f"document.querySelector('[data-view={view}]')")
-            assert seen(browser) == only
-            browser.refresh()
-            assert seen(browser) == only
-        browser.find_element("css selector", "#graph .scroller").send_keys("x")
-        assert seen(browser) == [shown[1], True]
+        until(browser, lambda: seen(browser) == [True, True, True])
+        rooms = [browser.find_element("id", f"graph-{name}").size for name in PANES]
+        assert all(room["width"] >= 280 and room["height"] >= 200 for room in rooms)
+        click(browser, "document.querySelector('#graph-outline .fold')")
+        browser.refresh()
+        until(browser, lambda: bool(titles(browser, ".chosen")))
+        assert seen(browser) == [False, True, True]
+        press(browser, "x")
+        assert seen(browser) == [True, True, True]
+        assert browser.execute_script("return document.activeElement.role") == "tree"
     finally:
         set_width(browser, 1500)
 
@@ -226,7 +294,6 @@ def test_a_link_leads_to_its_call(look: Callable[..., Any]) -> None:
     browser.get(f"{browser.current_url}#{link}")
     settled(browser, link)
     browser.refresh()
-    until(browser, lambda: bool(texts(browser, ".boxes .chosen text")))
     settled(browser, link)
     assert "copy link" in texts(browser, "#graph .details .ways button")
     assert browser.execute_script("return view.fragment()") == link
@@ -242,9 +309,24 @@ def test_the_outline_is_named_to_those_who_listen(look: Callable[..., Any]) -> N
 
 def test_it_is_zoomed_and_fitted(look: Callable[..., Any]) -> None:
     browser = look(300, 10)
-    scale = browser.execute_script("return view.boxes.camera.scale")
+    width = "return document.querySelector('.boxes .chosen').getBoundingClientRect().width"
+    first = browser.execute_script(width)
     click(browser, "document.querySelector('#graph-boxes .zoom')")
-    assert browser.execute_script("return view.boxes.camera.scale") == pytest.approx(1.25 * scale)
+    assert browser.execute_script(width) == pytest.approx(1.25 * first, rel=0.02)
+    settled(browser, CULPRIT)
     press(browser, "0")
-    fits = "const box = view.boxes.drawing.stage.getBoundingClientRect(), all = view.boxes.box.getBoundingClientRect();"
-    assert browser.execute_script(f"{fits} return box.bottom <= all.bottom + 1 && box.right <= all.right + 1")
+    fits = "const { scrollWidth, clientWidth, scrollHeight, clientHeight } = document.querySelector('.boxes');"
+    assert browser.execute_script(f"{fits} return scrollWidth <= clientWidth && scrollHeight <= clientHeight")
+
+
+def test_the_wheel_zooms_with_ctrl_alone(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    width = "return document.querySelector('.boxes .chosen').getBoundingClientRect().width"
+    turn = (
+        "document.querySelector('.boxes').dispatchEvent(new WheelEvent('wheel', { deltaY: -1, ctrlKey: arguments[0] }))"
+    )
+    first = browser.execute_script(width)
+    browser.execute_script(turn, False)
+    assert browser.execute_script(width) == first
+    browser.execute_script(turn, True)
+    assert browser.execute_script(width) == pytest.approx(1.1 * first, rel=0.02)

@@ -84,7 +84,12 @@ def opened(browser: Any, path: Path, script: str = "") -> Any:
 
 def rows(browser: Any) -> list[str]:
     """Return the labels of the rows in sight, from the top."""
-    return texts(browser, "#graph .call .name")
+    return texts(browser, "#graph .scroller .name")
+
+
+def run_shown(browser: Any) -> str:
+    found: str = browser.execute_script("return document.querySelector('#graph select').selectedOptions[0].text")
+    return found
 
 
 def chosen(browser: Any) -> str:
@@ -100,7 +105,7 @@ def test_the_way_to_the_culprit_is_open_and_its_failure_is_reported(compared: Ca
     browser = compared(records(wrong=0.5), records())
     assert rows(browser) == ["block", "fc", "linear", "relu", "head", "head"]
     assert chosen(browser) == LINEAR
-    assert texts(browser, "#graph .call.chosen .badge") == ["culprit"]
+    assert texts(browser, "#graph .scroller .chosen .badge") == ["culprit"]
     assert "output.0: scaled error" in texts(browser, "#graph .details pre")[0]
     assert browser.get_log("browser") == []
 
@@ -112,7 +117,7 @@ def test_values_are_followed_from_call_to_call(compared: Callable[..., Any]) -> 
     press(browser, "o")
     assert chosen(browser) == TANH
     assert texts(browser, "#graph .details li") == [f"input.0 {RELU} output.0"]
-    assert len(browser.find_elements("css selector", "#graph svg .line.given")) == 1
+    until(browser, lambda: len(browser.find_elements("css selector", ".boxes .edge.given[transform]")) == 1)
     press(browser, "i", "i")
     assert chosen(browser) == LINEAR
 
@@ -121,7 +126,7 @@ def test_a_closed_block_has_the_values_that_enter_and_leave_it(compared: Callabl
     browser = compared(records(wrong=0.5), records())
     click(browser, "document.querySelector('#graph .call .fold')")
     assert rows(browser) == ["block", "head", "head"]
-    assert texts(browser, "#graph .call:first-of-type .badge.inside") == ["3 wrong inside"]
+    assert texts(browser, "#graph .scroller .call:first-of-type .badge.fail") == ["3 wrong inside"]
     assert texts(browser, "#graph .details li") == [f"relu output.0 {TANH} input.0"]
 
 
@@ -135,12 +140,16 @@ def test_keys_go_through_the_tree_the_failures_and_both_runs(compared: Callable[
     assert chosen(browser) == RELU
     press(browser, "g")
     assert chosen(browser) == RELU
-    assert (
-        browser.execute_script("return document.querySelector('#graph .bar [aria-pressed=true]').textContent")
-        == "golden"
-    )
+    assert run_shown(browser) == "golden"
     press(browser, "g", DOWN, RIGHT, DOWN, "b")
     assert chosen(browser) == "Torch.tanh.0.backward"
+
+
+def test_the_same_call_is_shown_in_the_run_that_is_chosen_from_the_list(compared: Callable[..., Any]) -> None:
+    browser = compared(records(wrong=0.5), records())
+    browser.find_element("css selector", "#graph select").send_keys("golden")
+    assert [run_shown(browser), chosen(browser)] == ["golden", LINEAR]
+    assert texts(browser, "#graph .details .ways button")[0] == "target's call (g)"
 
 
 def test_the_search_leads_to_what_is_closed(compared: Callable[..., Any]) -> None:
@@ -165,7 +174,7 @@ def test_a_communication_leads_to_the_next_rank(single: Callable[..., Any]) -> N
     rank = {name: {**call(1.0, 2.0), "input_kwargs": {"group": group, "src": value(0)}}}
     browser = single(rank, rank, parents={name: None})
     press(browser, "r")
-    assert browser.execute_script("return document.querySelector('#graph select').value") == "1"
+    assert run_shown(browser) == "rank 1"
     assert chosen(browser) == name
 
 
@@ -182,7 +191,7 @@ def test_the_rank_in_which_nan_arises_is_shown_first(single: Callable[..., Any])
     name, nan = "Distributed.all_reduce.0.forward", float("nan")
     sends = {RELU: call(2.0, nan), name: call(nan, nan)}
     browser = single({RELU: call(2.0, 1.0), name: call(1.0, nan)}, sends, parents={RELU: None, name: None})
-    assert browser.execute_script("return document.querySelector('#graph select').value") == "1"
+    assert run_shown(browser) == "rank 1"
     assert chosen(browser) == RELU
 
 
@@ -196,7 +205,7 @@ def test_a_run_alone_shows_where_nan_arises(single: Callable[..., Any]) -> None:
     assert check.startswith("pytest --msprobe-dump=")
     assert check.endswith(f"dump.json::{RELU}")
     assert texts(browser, "#graph .details dd")[1].endswith("norm nan")
-    assert texts(browser, "#graph .call.fail .name") == ["block", "relu"]
+    assert texts(browser, "#graph .scroller .fail .name") == ["block", "relu"]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +243,7 @@ def test_fifty_thousand_calls_stay_usable_and_fit_a_narrow_screen(browser: Any, 
     opened(browser, tmp_path / "page.html").set_window_size(400, 800)
     click(browser, "[...document.querySelectorAll('#graph .bar button')].find((one) => one.textContent === 'open all')")
     browser.execute_script("document.querySelector('#graph .scroller').scrollTop = 1e9")
-    until(browser, lambda: texts(browser, "#graph .call .about")[-1:] == [f"Torch {count - 1}"])
+    until(browser, lambda: texts(browser, "#graph .scroller .about")[-1:] == [f"Torch {count - 1}"])
     assert len(browser.find_elements("css selector", "#graph-outline *")) < 500
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 500
     browser.set_window_size(1500, 900)

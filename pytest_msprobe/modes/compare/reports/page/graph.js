@@ -21,7 +21,7 @@ byId("views").hidden = page.pairs.length < 2 && !page.graphs.length && !page.tok
 function openGraph() {
   graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
   graphView.draw();
-  graphView.scroller.focus();
+  graphView.outline.box.focus();
 }
 
 function showInGraph(call) {
@@ -43,9 +43,10 @@ function describeInGraph(place, side, node) {
   const number = page.graphs[place][side].calls[node], call = page.calls[number], rows = rowsOfCalls.get(number) ?? [];
   if (!call) return {};
   const messages = rows.filter((row) => row[ROW.messages]).map((row) => `${placeOf(row, call)}: ${row[ROW.messages]}`);
+  const about = (row) => [row[ROW.outcome], row[ROW.dtype], row[ROW.shape], errorText(row)].filter(Boolean).join(", ");
   return {
     failure: [call[CALL.reason], ...messages].filter(Boolean).join("\n"),
-    facts: rows.map((row) => [placeOf(row, call), [row[ROW.outcome], row[ROW.dtype], row[ROW.shape], errorText(row)].filter(Boolean).join(", ")]),
+    facts: rows.map((row) => [placeOf(row, call), about(row)]),
     stack: page.stacks[call[CALL.stack]],
     actions: [["numbers in the table", () => { views.show("table-view"); goTo(call); }]],
     commands: commandsOf(call),
@@ -65,6 +66,7 @@ function briefInGraph(place, side, node) {
 
 /* Where in its call a value is: output.0. */
 function placeOf(row, call) {
-  const name = row[ROW.name], record = [call[CALL.record], call[CALL.golden]].find((one) => one && name.startsWith(`${one}.`));
+  const name = row[ROW.name], names = [call[CALL.record], call[CALL.golden]];
+  const record = names.find((one) => one && name.startsWith(`${one}.`));
   return record ? name.slice(record.length + 1) : name;
 }
