@@ -41,14 +41,14 @@ def calls() -> list[LaneCall]:
 
 def colour_at(browser: Any, lane: int, column: int) -> list[int]:
     script = """const [lane, column] = arguments, ratio = devicePixelRatio;
-        const x = columnX(column) + 6, y = laneY(lane) + grid.lane - 5;
-        return [...byId("grid").getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)"""
+        const x = grid.x(column) + 6, y = grid.y(lane) + grid.row - 5;
+        return [...grid.canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)"""
     found: list[int] = browser.execute_script(script, lane, column)
     return found
 
 
 def press(browser: Any, *keys: str) -> None:
-    browser.find_element("id", "grid").send_keys(*keys)
+    browser.find_element("css selector", ".cells canvas").send_keys(*keys)
 
 
 def test_it_opens_where_it_began_and_shows_what_was_found(look: Callable[..., Any]) -> None:
@@ -71,7 +71,7 @@ def test_cells_have_the_colour_of_what_came_of_them(look: Callable[..., Any]) ->
 def test_arrow_keys_go_along_a_lane_and_to_others(look: Callable[..., Any]) -> None:
     browser = look(calls())
     press(browser, "\ue014", "\ue015")  # right, down
-    assert texts(browser, "#cell") == ["rank 2, op.3: high: inf received"]
+    assert texts(browser, "#grid-box [role=status]") == ["rank 2, op.3: high: inf received"]
     press(browser, "n")
     assert texts(browser, "#details h2") == [HOSTILE]
 

@@ -189,7 +189,7 @@ def _message(alarmed: Alarmed) -> str:
 
 def write_html(path: Path, page: WatchedPage) -> None:
     """Write the page. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(page), title="Monitored run", parts=("uplot", "plot", "table"))
+    write_page(path, __package__, _data(page), title="Monitored run", parts=("grid", "uplot", "plot", "table"))
 
 
 def _data(page: WatchedPage) -> dict[str, Any]:

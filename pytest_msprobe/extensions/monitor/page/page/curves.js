@@ -53,5 +53,21 @@ function pointsInSight(lines) {
 }
 
 function endsInSight() {
-  return [page.starts[state.from], Math.max(page.starts[state.from] + 1, lastStep(state.to - 1))];
+  const first = page.starts[heatMap.from];
+  return [first, Math.max(first + 1, lastStep(heatMap.to - 1))];
+}
+
+/* The least and the greatest value of points, where they have any. */
+function rangeOf(points) {
+  const values = points.flatMap(([, low, high]) => [low, high]).filter(Number.isFinite);
+  const ends = [Math.min, Math.max].map((most) => values.reduce((a, b) => most(a, b), values[0]));
+  return values.length ? ends : null;
+}
+
+/* The time at which a step ended. It is known of the first step of each bin and of the last step of all; those between
+   follow a straight line. */
+function timeOf(step) {
+  const bin = binOf(step), first = page.starts[bin], next = page.starts[bin + 1] ?? page.last;
+  const [began, ended] = [page.times[bin], page.times[bin + 1]];
+  return next > first ? began + ((ended - began) * (step - first)) / (next - first) : began;
 }

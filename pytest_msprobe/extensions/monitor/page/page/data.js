@@ -11,9 +11,7 @@ const WIDEST = { series: 0, step: 1, words: 2 };
 const BINS = page.starts.length;
 
 function bytes(text) {
-  const raw = atob(text), made = new Uint8Array(raw.length);
-  for (let at = 0; at < raw.length; at++) made[at] = raw.charCodeAt(at);
-  return made;
+  return Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
 }
 
 function curve(series, side) {
@@ -36,25 +34,21 @@ function lastStep(bin) {
   return bin + 1 < BINS ? page.starts[bin + 1] - 1 : page.last;
 }
 
+function middleOf(bin) {
+  return page.binned ? (page.starts[bin] + lastStep(bin)) / 2 : page.starts[bin];
+}
+
 function binText(bin) {
-  const first = page.starts[bin], last = lastStep(bin);
-  return `${page.binned && last > first ? `steps ${first} to ${last}` : `step ${first}`}${page.times ? ` (${timeText(page.times[bin])})` : ""}`;
+  const first = page.starts[bin], last = lastStep(bin), time = page.times ? ` (${timeText(page.times[bin])})` : "";
+  return `${page.binned && last > first ? `steps ${first} to ${last}` : `step ${first}`}${time}`;
+}
+
+function timeText(time) {
+  return new Date(time * 1000).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
 }
 
 function binOf(step) {
-  let low = 0, high = BINS;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (page.starts[middle] <= step) low = middle;
-    else high = middle;
-  }
-  return low;
-}
-
-// Where a step is on the axis, in bins: the middle of its own place within its bin.
-function placeOf(step) {
-  const bin = binOf(step);
-  return page.binned ? bin + (step - page.starts[bin] + 0.5) / (lastStep(bin) + 1 - page.starts[bin]) : bin + 0.5;
+  return Math.max(0, page.starts.findLastIndex((start) => start <= step));
 }
 
 function rangeText(found, bin) {
@@ -64,11 +58,7 @@ function rangeText(found, bin) {
   return low === high || Number.isNaN(low) ? shortText(low) : `${shortText(low)} to ${shortText(high)}`;
 }
 
-function shortText(value) {
-  if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
-  const size = Math.abs(value);
-  return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e") : String(+value.toPrecision(5));
-}
+const shortText = (value) => numberText(+value.toPrecision(5));
 
 const tensorOf = (series) => page.tensors[series[SERIES.tensor]];
 const rankOf = (series) => page.ranks[series[SERIES.rank]];

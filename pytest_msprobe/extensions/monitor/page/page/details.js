@@ -3,13 +3,12 @@
 const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20, FINDINGS_LISTED = 5;
 const curves = {
   smoothing: remembered("monitor.smoothing", 0), axis: page.times ? remembered("monitor.axis", "step") : "step",
-  scale: "auto", pins: [], plots: [], small: [],
+  scale: "auto", pins: [], plots: [], small: [], step: null,
 };
 
 function drawDetails() {
   // Measured first: once it is filled, the browser would have to lay it out twice.
-  const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT);
-  const series = state.rows[state.cursor.row] ?? state.chosen;
+  const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT), series = state.chosen;
   for (const one of [...curves.plots, ...curves.small]) one.plot.destroy();
   [curves.plots, curves.small] = [[], []];
   if (!series) return box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
@@ -22,11 +21,11 @@ function drawDetails() {
     element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"), findingsList(findings),
     curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series), ...pinList(),
   );
-  const options = { width, steps: steps.filter((step) => step !== null) };
+  const options = { width, axis: curves.axis, marked: steps.filter((step) => step !== null) };
   const [own, gap] = [`${statistic} of ${name}`, `relative gap of ${name}`];
   addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: curves.scale });
   if (series[SERIES.gap] && series[SERIES.golden]) {
-    box.append(gapTitle(series));
+    box.append(headOf("relative gap", series[SERIES.compared] ? ["gap", "allowed"].map((key) => [key, key]) : []));
     addPlot(gapLines(series), { ...options, height: 150, label: gap, unit: "relative gap", wanted: "auto" });
   }
   box.append(...nextSteps({ dump: page.files[series[SERIES.rank]], record: itemOf(series) }));
@@ -35,8 +34,7 @@ function drawDetails() {
 }
 
 function findingsList(findings) {
-  const line = (one) => element("span", one[FINDING.message], one[FINDING.outcome]);
-  const lines = findings.slice(0, FINDINGS_LISTED).map(line);
+  const lines = findings.slice(0, FINDINGS_LISTED).map((one) => element("span", one[FINDING.message], one[FINDING.outcome]));
   const left = findings.length - lines.length;
   return listOf([...lines, ...(left > 0 ? [element("span", `and ${left} more`, "soft")] : [])]);
 }
@@ -44,23 +42,20 @@ function findingsList(findings) {
 function titleOf(series) {
   const both = [["target", "target"], ["golden", "golden"]], name = tensorText(tensorOf(series));
   const keys = series[SERIES.golden] ? both : curves.pins.length ? [["target", name]] : [];
-  const meaning = series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "";
-  const shown = keys.map(([side, text]) => element("span", text, `key ${side}`));
-  return element("h3", [series[SERIES.statistic], ...shown, element("span", meaning, "soft")]);
+  return headOf(series[SERIES.statistic], keys, series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "");
 }
 
-function gapTitle(series) {
-  const keys = series[SERIES.compared] ? ["gap", "allowed"] : [];
-  return element("h3", ["relative gap", ...keys.map((key) => element("span", key, `key ${key}`))]);
+function headOf(title, keys, meaning = "") {
+  return element("h3", [title, ...keys.map(([look, text]) => element("span", text, `key ${look}`)), element("span", meaning, "soft")]);
 }
 
 function addPlot(lines, options) {
   const box = element("div", [], "curve-plot");
   byId("details").append(box);
-  curves.plots.push(new CurvePlot(box, lines, { ...options, axis: curves.axis }));
-  box.addEventListener("dblclick", () => zoom(0, BINS - 1));
+  curves.plots.push(plotCurves(box, lines, options));
+  box.addEventListener("dblclick", () => heatMap.showColumns(0, BINS));
   box.addEventListener("mouseleave", showCursor);
-  box.addEventListener("click", () => { if (curves.step !== null) moveTo(state.cursor.row, curves.step); });
+  box.addEventListener("click", () => { if (curves.step !== null) choose({ row: heatMap.cursor.row, column: curves.step }); });
 }
 
 /* The lines of a series over those that are pinned; raw ones are faint behind what is smoothed. */
@@ -90,7 +85,7 @@ function curveControls(series) {
   return element("div", [
     element("label", ["smoothing ", slider, shown]),
     choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }),
-    ...(page.times ? [choice("axis", Object.keys(AXES), curves.axis, setAxis)] : []),
+    ...(page.times ? [choice("axis", Object.keys(PLACES), curves.axis, setAxis)] : []),
     filled(pin, [], { title: "A pinned curve stays in the plot of others" }), downloadButton(series),
     linkButton(linkOf(series)),
   ], "controls curve-controls");
@@ -140,31 +135,43 @@ function csvOf(series) {
   return [["step", ...(page.times ? ["time"] : []), ...named], ...rows].map((cells) => cells.join(",")).join("\n");
 }
 
+/* Small curves next to each other: other statistics and other ranks of a tensor. */
+
 function otherCurves(series) {
   const ofTensor = page.series.filter((one) => one[SERIES.tensor] === series[SERIES.tensor]);
   const others = ofTensor.filter((one) => one[SERIES.rank] === series[SERIES.rank] && one !== series);
   const ranks = ofTensor.filter((one) => one[SERIES.statistic] === series[SERIES.statistic]);
-  multiples("other statistics", others, (one) => one[SERIES.statistic], chooseSeries);
-  if (ranks.length < 2) return;
-  multiples(`${series[SERIES.statistic]} by rank`, ranks, rankOf, chooseSeries, commonRange(ranks));
+  multiples("other statistics", others, (one) => one[SERIES.statistic]);
+  // What is compared by eye shares a scale.
+  const range = ranks.length > 1 && rangeOf(pointsInSight(ranks.flatMap(linesOf)));
+  if (ranks.length > 1) multiples(`${series[SERIES.statistic]} by rank`, ranks, rankOf, range);
 }
 
-/* The step under the mouse, in every plot. */
+function multiples(title, all, name, range = null) {
+  const figures = all.map((series) => {
+    const box = element("span", [], "small-plot"), label = name(series);
+    const options = { width: 160, height: 74, label, wanted: "auto", axis: "step", range, isSmall: true };
+    curves.small.push(plotCurves(box, linesOf(series), options));
+    const look = `figure${series === state.chosen ? " chosen" : ""}`;
+    return button([element("span", label, "caption"), box], () => show(series), look);
+  });
+  if (all.length) byId("details").append(element("h3", title), element("div", figures, "grid"));
+}
 
-function onStep(bin, from) {
+/* The step under the pointer, or the chosen one, in every plot. */
+
+function showStep(bin) {
   curves.step = bin;
-  const series = state.rows[state.cursor.row];
-  if (series) byId("readout").textContent = cellText(series, bin);
-  for (const one of curves.plots) if (one !== from) one.moveTo(bin);
+  if (state.chosen) byId("readout").textContent = cellText(state.chosen, bin);
 }
 
 function showCursor() {
-  const series = state.rows[state.cursor.row];
+  const { column: bin } = heatMap.cursor, [{ plot, place }] = curves.plots;
+  if (bin === null || !heatMap.isShown(bin)) return;
+  showStep(bin);
   curves.step = null;
-  if (!series || state.cursor.bin === null || !inSight(state.cursor.bin)) return;
-  byId("readout").textContent = cellText(series, state.cursor.bin);
-  byId("details").querySelector("button.link").replaceWith(linkButton(linkOf(series)));
-  for (const one of curves.plots) one.moveTo(state.cursor.bin);
+  byId("details").querySelector("button.link").replaceWith(linkButton(linkOf(state.chosen)));
+  plot.setCursor({ left: plot.valToPos(place(middleOf(bin)), "x"), top: 10 }, false, true);
 }
 
 function cellText(series, bin) {
@@ -172,6 +179,6 @@ function cellText(series, bin) {
   const [target, golden] = ["target", "golden"].map((side) => rangeText(curve(series, SERIES[side]), bin));
   const parts = hasBoth ? [target && `target ${target}`, golden && `golden ${golden}`] : [target];
   // A byte holds a gap to about 4 %.
-  if (!Number.isNaN(gap)) parts.push(gap === 0 ? "equal" : `apart by about ${shortText(+gap.toPrecision(1))}`);
+  if (!Number.isNaN(gap)) parts.push(gap === 0 ? "equal" : `apart by about ${numberText(+gap.toPrecision(1))}`);
   return `${binText(bin)}: ${parts.filter(Boolean).join(", ")}`;
 }

@@ -62,15 +62,15 @@ def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
 
 def colour_at(browser: Any, row: int, column: int) -> list[int]:
     """Return the middle of a cell's colour as red, green, blue."""
-    script = """const [row, bin] = arguments, map = byId("map"), ratio = window.devicePixelRatio;
-        const x = (columnX(bin) + columnX(bin + 1)) / 2 + 3, y = rowY(row) + view.row * 0.8;
-        return [...map.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)"""
+    script = """const [row, column] = arguments, [x, y] = heatMap.middle({ row, column }), ratio = devicePixelRatio;
+        const pen = heatMap.canvas.getContext("2d");
+        return [...pen.getImageData((x + 3) * ratio, (y + 6) * ratio, 1, 1).data].slice(0, 3)"""
     found: list[int] = browser.execute_script(script, row, column)
     return found
 
 
 def press(browser: Any, *keys: str) -> None:
-    browser.find_element("id", "map").send_keys(*keys)
+    browser.find_element("css selector", ".cells canvas").send_keys(*keys)
 
 
 def test_the_first_departure_leads_and_its_curves_are_open(look: Callable[..., Any]) -> None:
@@ -112,17 +112,17 @@ def test_a_value_that_is_not_finite_stands_out(look: Callable[..., Any]) -> None
 def test_arrow_keys_move_and_show_the_cell(look: Callable[..., Any]) -> None:
     browser = look(norms(1.1), golden=norms())
     press(browser, "\ue015", "\ue014", "\ue014")  # down, right, right
-    reported = browser.find_element("id", "cell").get_attribute("textContent")
-    assert reported.startswith("layers.4.weight, step 2: target ")
+    (reported,) = texts(browser, "#map-box [role=status]")
+    assert reported.startswith("layers.4.weight (grad_reduced), step 2: target ")
     assert reported.endswith(", equal")
 
 
 def test_findings_are_a_table_that_leads_to_curves(look: Callable[..., Any]) -> None:
     other = Finding(0, norm("layers.4.weight"), 12, "warn", "turbulence", "2.1 above 1.9")
     browser = look(norms(1.1), golden=norms(), findings=[FINDING, other])
-    cells = texts(browser, "#findings tbody tr:nth-child(2) td")
+    cells = texts(browser, "#findings tbody tr:nth-child(3) td")
     assert cells == ["12", "warn", "layers.4.weight (grad_reduced)", "norm", "turbulence", "2.1 above 1.9"]
-    click(browser, "document.querySelectorAll('#findings td button')[1]")
+    click(browser, "document.querySelectorAll('#findings tbody tr')[2]")
     assert texts(browser, "#details h2") == ["layers.4.weight"]
     assert texts(browser, "#readout")[0].startswith("step 12: ")
 
@@ -154,7 +154,7 @@ def test_the_curve_shows_the_few_steps_before_an_explosion_that_lasts(look: Call
 def test_the_scale_is_that_of_the_steps_in_sight(look: Callable[..., Any]) -> None:
     key = norm("layers.0.output", "actv")
     browser = look({key: [*(13 + np.arange(40) % 5), *10.0 ** np.arange(3, 25, 3)]})
-    browser.execute_script("zoom(0, 39)")
+    browser.execute_script("heatMap.showColumns(0, 40)")
     scale = browser.execute_script("return curves.plots[0].scale")
     assert not scale["isLog"]
     assert 12 < scale["low"] < 13
@@ -205,12 +205,12 @@ def test_a_drag_over_a_plot_zooms_the_map_and_a_double_click_takes_it_back(look:
     ActionChains(browser).move_to_element_with_offset(over, -100, 0).click_and_hold().move_by_offset(
         120, 0
     ).release().perform()
-    until(browser, lambda: browser.execute_script("return state.to - state.from") < 20)
+    until(browser, lambda: browser.execute_script("return heatMap.to - heatMap.from") < 20)
     first, last = browser.execute_script("const { min, max } = curves.plots[0].plot.scales.x; return [min, max]")
     assert first > 0
     assert last < 19
     browser.execute_script("document.querySelector('.curve-plot').dispatchEvent(new MouseEvent('dblclick'))")
-    assert browser.execute_script("return state.to - state.from") == 20
+    assert browser.execute_script("return heatMap.to - heatMap.from") == 20
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_hostile_name_is_text(look: Callable[..., Any], name: str) -> None:
 def test_a_long_run_shows_every_step_where_something_was_found(look: Callable[..., Any]) -> None:
     browser = look(norms(1.1, 2000), golden=norms(1.0, 2000), findings=[FINDING])
     assert "every step" in texts(browser, "#details h3")[0]
-    browser.execute_script("zoom(0, 3)")
+    browser.execute_script("heatMap.showColumns(0, 4)")
     shown = (
         "const { data, scales } = curves.plots[0].plot; return data[0].filter((step) => step <= scales.x.max).length"
     )
@@ -311,12 +311,15 @@ def test_the_axis_of_curves_is_in_times_where_the_run_holds_them(look: Callable[
     browser = look(norms(), times=ends)
     choose(browser, "axis", "time")
     places = browser.execute_script(
-        "const { plot, axis } = curves.plots[0], { clientWidth } = plot.over;"
-        "return [0, 9, 10, 19].map((step) => plot.valToPos(axis.place(step), 'x') / clientWidth)"
+        "const { plot, place } = curves.plots[0], { clientWidth } = plot.over;"
+        "return [0, 9, 10, 19].map((step) => plot.valToPos(place(step), 'x') / clientWidth)"
     )
     assert places == pytest.approx([0, 9 / 3619, 3610 / 3619, 1], abs=1e-3)
     assert browser.execute_script("return curves.plots[0].plot.axes[0].label") == "time"
-    assert browser.execute_script("return page.starts.map((step) => stepEndedAt(timeOf(step)))") == [*range(20)]
+    hovered = """const { plot, place } = curves.plots[0], { left, top } = plot.over.getBoundingClientRect();
+        const at = (step) => new MouseEvent("mousemove", { clientX: left + plot.valToPos(place(step), "x"), clientY: top });
+        return [0, 9, 10, 19].map((step) => { plot.over.dispatchEvent(at(step)); return byId("readout").textContent; })"""
+    assert [text.split(" (")[0] for text in browser.execute_script(hovered)] == ["step 0", "step 9", "step 10", "step 19"]
     press(browser, "\ue014", "\ue014")
     assert texts(browser, "#readout")[0].startswith("step 2 (")
     choose(browser, "axis", "step")
