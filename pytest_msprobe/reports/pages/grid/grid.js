@@ -8,13 +8,13 @@ const MOVES = { ...ARROWS, PageUp: [-20, 0], PageDown: [20, 0], Home: [0, -Infin
 const within = (value, low, high) => Math.max(low, Math.min(high, value));
 
 class CellGrid {
-  /* A cell has a `row` and a `column`, null over the names of rows. Given are how many `rows` and `columns` there are,
-     `levels` of a row, a byte for each column, 0 where there is nothing and the higher the graver; `colours` of levels;
-     which are `hatched`, by how far their lines are apart; `nameOf` a row, `groupOf` it where rows have groups, `titleOf`
-     a column (upright where `isTall`), or at most so many `titles`, columns with their texts; the `noun` of columns,
-     `textOf` a cell. A row is as high as fits, but no less than `leastRow`. `choose` is called with the cell that keys
-     lead to, `open` with a clicked one; `keys` add some, `marks` draws over cells, `changed` is called when other columns
-     are shown. */
+  /* A cell has a `row` and a `column`, null over the names of rows. Given are how many `rows` and `columns` there are;
+     the `levels` of a row, a byte for each column, 0 where there is nothing and the higher the graver; the `colours` of
+     levels, and which are `hatched`, by how far lines are apart; `nameOf` a row and `groupOf` it; `titleOf` a column,
+     upright where `isTall`, or at most so many `titles`, columns with their texts; the `noun` of columns; `textOf` a
+     cell. A row is as high as fits, but no less than `leastRow`. `choose` is called with the cell that keys lead to,
+     `open` with a clicked one; `keys` adds keys, `marks` draws over cells, `changed` is called when other columns are
+     shown. */
   constructor(box, label, options) {
     const none = () => "", id = `${box.id}-cell`;
     Object.assign(this, {
@@ -105,8 +105,8 @@ class CellGrid {
     pen.beginPath();
     pen.rect(this.left, this.top, this.width, this.height);
     pen.clip();
-    this.marks(pen);
     if (this.cursor.row !== null && this.cursor.column !== null) this.frame(pen, this.cursor, themeColour("fore"));
+    this.marks(pen);
   }
 
   frame(pen, { row, column }, colour) {

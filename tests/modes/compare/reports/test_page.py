@@ -358,7 +358,7 @@ def on_map(browser: Any, *events: str) -> None:
 
 def test_the_map_shows_where_modules_differ_by_step_and_rank(step_map: Any) -> None:
     (text,) = texts(step_map, "#map p")
-    assert text.endswith("3 modules by step and rank; darker red is a larger error, \u25c6 marks where a difference begins")
+    assert "3 modules by step and rank; darker red is a larger error" in text
     colours = step_map.execute_script("""const { width, height } = stepMap.canvas, ratio = devicePixelRatio;
         const { data } = stepMap.canvas.getContext("2d").getImageData(0, 0, width, height);
         return [0, 1, 2].map((row) => [0, 1, 2, 3].map((column) => {

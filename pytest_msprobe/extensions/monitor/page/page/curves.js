@@ -2,10 +2,10 @@
    and `high` values at them, and a class; least and greatest of a bin are a band. */
 
 function linesOf(series) {
-  const exact = series[SERIES.exact];
+  const exact = series.exact;
   return ["golden", "target"].flatMap((side) => {
     if (exact?.[side]) return [(exact[side].line ??= exactLine(side, exact[side]))];
-    return series[SERIES[side]] ? [binnedLine(side, curve(series, SERIES[side]))] : [];
+    return series[side] ? [binnedLine(side, curve(series, side))] : [];
   });
 }
 
@@ -22,7 +22,7 @@ function binnedLine(className, { low, high }) {
 
 // How far apart the runs are, step by step with what was allowed where something was found.
 function gapLines(series) {
-  const compared = series[SERIES.compared];
+  const compared = series.compared;
   if (compared) return ["allowed", "gap"].map((name) => (compared[name].line ??= exactLine(name, compared[name])));
   const gaps = Float64Array.from(levelsOfGap(series), gapOf);
   const where = (other) => gaps.map((gap) => (gap >= 0 ? gap : other));
@@ -30,7 +30,7 @@ function gapLines(series) {
 }
 
 function levelsOfGap(series) {
-  return (series.gaps ??= series[SERIES.gap] ? bytes(series[SERIES.gap]) : new Uint8Array(BINS));
+  return (series.gaps ??= series.gap ? bytes(series.gap) : new Uint8Array(BINS));
 }
 
 /* An exponential moving average, without the pull towards zero of its first steps. */

@@ -1,14 +1,12 @@
 /* What the page holds. A bin is a group of consecutive watched steps. */
 
-// A tensor: [task, virtual pipeline stage, name, micro step or null], in the order of computing.
-const TENSOR = { task: 0, stage: 1, name: 2, micro: 3 };
-// A series: [rank, tensor, statistic, target, golden, gap, exact, compared]; curves are base64 of float32, lows then highs.
-const SERIES = { rank: 0, tensor: 1, statistic: 2, target: 3, golden: 4, gap: 5, exact: 6, compared: 7 };
-// A finding: [rank, tensor, statistic, step or null, outcome, rule, message]
-const FINDING = { rank: 0, tensor: 1, statistic: 2, step: 3, outcome: 4, rule: 5, message: 6 };
-// Where two runs are farthest apart: [series, step, words]
-const WIDEST = { series: 0, step: 1, words: 2 };
 const BINS = page.starts.length;
+
+// Tensors are in the order of computing; each has its findings by rank. Curves are base64 of float32, lows then highs.
+page.tensors.forEach((tensor, at) => Object.assign(tensor, { at, found: {} }));
+for (const one of [...page.series, ...page.findings]) one.tensor = page.tensors[one.tensor];
+for (const one of page.findings) if (one.tensor) (one.tensor.found[one.rank] ??= []).push(one);
+const findingsOf = (series) => series.tensor.found[series.rank] ?? [];
 
 function bytes(text) {
   return Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
@@ -60,21 +58,13 @@ function rangeText(found, bin) {
 
 const shortText = (value) => numberText(+value.toPrecision(5));
 
-const tensorOf = (series) => page.tensors[series[SERIES.tensor]];
-const rankOf = (series) => page.ranks[series[SERIES.rank]];
+const rankOf = (series) => page.ranks[series.rank];
 
-/* Whether a finding is of the tensor of a series, on its rank. */
-function isSameTensor(finding, series) {
-  return finding[FINDING.rank] === series[SERIES.rank] && finding[FINDING.tensor] === series[SERIES.tensor];
-}
-
-function itemOf(series) {
-  const tensor = tensorOf(series);
-  return `${tensor[TENSOR.task]}/${tensorText(tensor)}/${series[SERIES.statistic]}`;
+function itemOf({ tensor, statistic }) {
+  return `${tensor.task}/${tensorText(tensor)}/${statistic}`;
 }
 
 // The first virtual pipeline stage and the first micro step go without saying.
-function tensorText(tensor) {
-  const stage = tensor[TENSOR.stage] ? `vpp${tensor[TENSOR.stage]}:` : "";
-  return `${stage}${tensor[TENSOR.name]}${tensor[TENSOR.micro] ? `:micro${tensor[TENSOR.micro]}` : ""}`;
+function tensorText({ vpp_stage: stage, name, micro_step: micro }) {
+  return `${stage ? `vpp${stage}:` : ""}${name}${micro ? `:micro${micro}` : ""}`;
 }

@@ -12,11 +12,10 @@ function drawDetails() {
   for (const one of [...curves.plots, ...curves.small]) one.plot.destroy();
   [curves.plots, curves.small] = [[], []];
   if (!series) return box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
-  const tensor = tensorOf(series), name = tensorText(tensor), statistic = series[SERIES.statistic];
-  const micro = tensor[TENSOR.micro] === null ? "" : `micro step ${tensor[TENSOR.micro]}`;
-  const facts = [tensor[TENSOR.task], rankOf(series), micro];
-  const findings = page.findings.filter((one) => isSameTensor(one, series));
-  const steps = findings.filter((one) => one[FINDING.statistic] === statistic).map((one) => one[FINDING.step]);
+  const { tensor, statistic } = series, name = tensorText(tensor), findings = findingsOf(series);
+  const micro = tensor.micro_step === null ? "" : `micro step ${tensor.micro_step}`;
+  const facts = [tensor.task, rankOf(series), micro];
+  const steps = findings.filter((one) => one.statistic === statistic).map(({ step }) => step);
   box.replaceChildren(
     element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"), findingsList(findings),
     curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series), ...pinList(),
@@ -24,29 +23,31 @@ function drawDetails() {
   const options = { width, axis: curves.axis, marked: steps.filter((step) => step !== null) };
   const [own, gap] = [`${statistic} of ${name}`, `relative gap of ${name}`];
   addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: curves.scale });
-  if (series[SERIES.gap] && series[SERIES.golden]) {
-    box.append(headOf("relative gap", series[SERIES.compared] ? ["gap", "allowed"].map((key) => [key, key]) : []));
+  if (series.gap && series.golden) {
+    box.append(headOf("relative gap", series.compared ? ["gap", "allowed"].map((key) => [key, key]) : []));
     addPlot(gapLines(series), { ...options, height: 150, label: gap, unit: "relative gap", wanted: "auto" });
   }
-  box.append(...nextSteps({ dump: page.files[series[SERIES.rank]], record: itemOf(series) }));
+  box.append(...nextSteps({ dump: page.files[series.rank], record: itemOf(series) }));
   otherCurves(series);
   showCursor();
 }
 
 function findingsList(findings) {
-  const lines = findings.slice(0, FINDINGS_LISTED).map((one) => element("span", one[FINDING.message], one[FINDING.outcome]));
+  const lines = findings.slice(0, FINDINGS_LISTED).map((one) => element("span", one.message, one.outcome));
   const left = findings.length - lines.length;
   return listOf([...lines, ...(left > 0 ? [element("span", `and ${left} more`, "soft")] : [])]);
 }
 
 function titleOf(series) {
-  const both = [["target", "target"], ["golden", "golden"]], name = tensorText(tensorOf(series));
-  const keys = series[SERIES.golden] ? both : curves.pins.length ? [["target", name]] : [];
-  return headOf(series[SERIES.statistic], keys, series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "");
+  const both = [["target", "target"], ["golden", "golden"]], own = [["target", tensorText(series.tensor)]];
+  const binned = page.binned ? "least to greatest of each bin" : "";
+  const keys = series.golden ? both : curves.pins.length ? own : [];
+  return headOf(series.statistic, keys, series.exact ? "every step" : binned);
 }
 
 function headOf(title, keys, meaning = "") {
-  return element("h3", [title, ...keys.map(([look, text]) => element("span", text, `key ${look}`)), element("span", meaning, "soft")]);
+  const shown = keys.map(([look, text]) => element("span", text, `key ${look}`));
+  return element("h3", [title, ...shown, element("span", meaning, "soft")]);
 }
 
 function addPlot(lines, options) {
@@ -55,7 +56,9 @@ function addPlot(lines, options) {
   curves.plots.push(plotCurves(box, lines, options));
   box.addEventListener("dblclick", () => heatMap.showColumns(0, BINS));
   box.addEventListener("mouseleave", showCursor);
-  box.addEventListener("click", () => { if (curves.step !== null) choose({ row: heatMap.cursor.row, column: curves.step }); });
+  box.addEventListener("click", () => {
+    if (curves.step !== null) choose({ row: heatMap.cursor.row, column: curves.step });
+  });
 }
 
 /* The lines of a series over those that are pinned; raw ones are faint behind what is smoothed. */
@@ -138,13 +141,13 @@ function csvOf(series) {
 /* Small curves next to each other: other statistics and other ranks of a tensor. */
 
 function otherCurves(series) {
-  const ofTensor = page.series.filter((one) => one[SERIES.tensor] === series[SERIES.tensor]);
-  const others = ofTensor.filter((one) => one[SERIES.rank] === series[SERIES.rank] && one !== series);
-  const ranks = ofTensor.filter((one) => one[SERIES.statistic] === series[SERIES.statistic]);
-  multiples("other statistics", others, (one) => one[SERIES.statistic]);
+  const ofTensor = page.series.filter((one) => one.tensor === series.tensor);
+  const others = ofTensor.filter((one) => one.rank === series.rank && one !== series);
+  const ranks = ofTensor.filter((one) => one.statistic === series.statistic);
+  multiples("other statistics", others, (one) => one.statistic);
   // What is compared by eye shares a scale.
   const range = ranks.length > 1 && rangeOf(pointsInSight(ranks.flatMap(linesOf)));
-  if (ranks.length > 1) multiples(`${series[SERIES.statistic]} by rank`, ranks, rankOf, range);
+  if (ranks.length > 1) multiples(`${series.statistic} by rank`, ranks, rankOf, range);
 }
 
 function multiples(title, all, name, range = null) {
@@ -175,8 +178,8 @@ function showCursor() {
 }
 
 function cellText(series, bin) {
-  const hasBoth = series[SERIES.golden], gap = series[SERIES.gap] && hasBoth ? gapOf(levelsOfGap(series)[bin]) : NaN;
-  const [target, golden] = ["target", "golden"].map((side) => rangeText(curve(series, SERIES[side]), bin));
+  const hasBoth = series.golden, gap = series.gap && hasBoth ? gapOf(levelsOfGap(series)[bin]) : NaN;
+  const [target, golden] = ["target", "golden"].map((side) => rangeText(curve(series, side), bin));
   const parts = hasBoth ? [target && `target ${target}`, golden && `golden ${golden}`] : [target];
   // A byte holds a gap to about 4 %.
   if (!Number.isNaN(gap)) parts.push(gap === 0 ? "equal" : `apart by about ${numberText(+gap.toPrecision(1))}`);

@@ -5,7 +5,7 @@ const NOT_FINITE = 255, SIZES = 126;
 const heatMap = new CellGrid(byId("map-box"), "Heat map of steps and tensors; arrow keys move, Enter shows curves", {
   rows: 0, columns: BINS, noun: "step", titleOf: (bin) => page.starts[bin], titles: roundSteps,
   levels: (row) => levels(state.rows[row]), colours: scaleColours,
-  nameOf: (row) => rowText(state.rows[row]), groupOf: (row) => tensorOf(state.rows[row])[TENSOR.task],
+  nameOf: (row) => rowText(state.rows[row]), groupOf: (row) => state.rows[row].tensor.task,
   textOf, choose, marks, changed: drawDetails,
   keys: () => ({ Enter: () => byId("details").querySelector(".figure")?.focus() }),
 });
@@ -21,7 +21,8 @@ function sizes(found) {
   if (!found) return new Uint8Array(BINS);
   const { low, high } = found, isEmpty = (bin) => low[bin] > high[bin];
   const all = low.map((one, bin) => (isEmpty(bin) ? 0 : Math.max(Math.abs(one), Math.abs(high[bin]))));
-  const positive = all.filter((size) => size > 0 && size < Infinity).sort(), usual = positive[positive.length >> 1] ?? 1;
+  const positive = all.filter((size) => size > 0 && size < Infinity).sort();
+  const usual = positive[positive.length >> 1] ?? 1;
   return Uint8Array.from(low, (one, bin) => {
     if (isEmpty(bin)) return 0;
     if (!Number.isFinite(one + high[bin])) return NOT_FINITE;
@@ -39,10 +40,14 @@ function sizeLevel(value, usual) {
 /* Colours between the stops of a scale, then that of what is not finite; what was not watched stays clear. */
 function scaleColours() {
   const stops = themeColour(scaleName()).split(","), last = stops.length - 1;
+  const shareOf = (level) => {
+    if (state.colour === "gap") return Math.max(0, level - 2) / 252;
+    const size = Math.floor((level - 1) / 2) / SIZES;
+    return level % 2 ? (1 - size) / 2 : (1 + size) / 2;
+  };
   return Array.from({ length: 256 }, (_, level) => {
     if (level === 0 || level === NOT_FINITE) return level ? themeColour("not-finite") : "transparent";
-    const size = Math.floor((level - 1) / 2) / SIZES, share = level % 2 ? (1 - size) / 2 : (1 + size) / 2;
-    const at = last * (state.colour === "gap" ? Math.max(0, level - 2) / 252 : share), before = Math.min(last - 1, Math.floor(at));
+    const at = last * shareOf(level), before = Math.min(last - 1, Math.floor(at));
     return `color-mix(in srgb, ${stops[before + 1]} ${100 * (at - before)}%, ${stops[before]})`;
   });
 }
@@ -63,18 +68,16 @@ function roundSteps(most) {
 
 /* A dot where something was found; a line and a frame where it all began. */
 function marks(pen) {
-  const rowOf = new Map(state.rows.map((series, row) => [rowName(series[SERIES.rank], series[SERIES.tensor]), row]));
-  const first = page.findings[page.first], [low, high] = [heatMap.top, heatMap.top + heatMap.height];
-  for (const finding of page.findings) {
-    const [rank, tensor, statistic, step] = finding, row = rowOf.get(rowName(rank, tensor));
-    if (step === null || !isOfRank(rank) || (finding !== first && statistic && statistic !== state.statistic)) continue;
-    const cell = { row: row ?? 0, column: binOf(step) }, [x, y] = heatMap.middle(cell);
-    if (finding === first) strokeThrough(pen, [[x, low], [x, high]], themeColour("fail"), [4, 3]);
-    if (row === undefined) continue;
+  const [first] = page.findings, [low, high] = [heatMap.top, heatMap.top + heatMap.height];
+  const start = first && isOfRank(first.rank) && first.step !== null && heatMap.x(binOf(first.step) + 0.5);
+  if (start) strokeThrough(pen, [[start, low], [start, high]], themeColour("fail"), [4, 3]);
+  state.rows.forEach((series, row) => findingsOf(series).forEach((one) => {
+    if (one.step === null || (one !== first && one.statistic && one.statistic !== state.statistic)) return;
+    const cell = { row, column: binOf(one.step) }, [x, y] = heatMap.middle(cell);
     pen.fillStyle = themeColour("fore");
-    if (finding === first) heatMap.frame(pen, cell, themeColour("fail"), 4);
+    if (one === first) heatMap.frame(pen, cell, themeColour("fail"));
     else pen.fillRect(x - 1.5, y - 1.5, 3, 3);
-  }
+  }));
 }
 
 function drawLegend() {

@@ -3,21 +3,20 @@
 const ALL_RANKS = -1;
 const state = {
   rank: 0, task: "", statistic: page.statistics.includes("norm") ? "norm" : page.statistics[0],
-  colour: page.pair ? "gap" : SERIES.target, words: [], onlyFound: false, rows: [], chosen: null,
+  colour: page.pair ? "gap" : "target", words: [], onlyFound: false, rows: [], chosen: null,
 };
 
 function refresh() {
-  const found = new Set(page.findings.map((one) => rowName(one[FINDING.rank], one[FINDING.tensor]))), { chosen } = state;
-  const here = page.series.filter((one) => isOfRank(one[SERIES.rank]) && one[SERIES.statistic] === state.statistic);
+  const here = page.series.filter((one) => isOfRank(one.rank) && one.statistic === state.statistic), { chosen } = state;
   state.rows = here.filter((one) => {
-    const tensor = tensorOf(one);
-    if (state.task && tensor[TENSOR.task] !== state.task) return false;
-    if (state.onlyFound && !found.has(rowName(one[SERIES.rank], one[SERIES.tensor]))) return false;
-    tensor.text ??= `${tensor[TENSOR.task]} ${tensorText(tensor)}`.toLowerCase();
+    const { tensor } = one;
+    if (state.task && tensor.task !== state.task) return false;
+    if (state.onlyFound && !findingsOf(one).length) return false;
+    tensor.text ??= `${tensor.task} ${tensorText(tensor)}`.toLowerCase();
     return state.words.every((word) => tensor.text.includes(word));
-  }).sort((a, b) => a[SERIES.tensor] - b[SERIES.tensor] || a[SERIES.rank] - b[SERIES.rank]);
-  const isKeptRank = (one) => state.rank !== ALL_RANKS || one[SERIES.rank] === chosen[SERIES.rank];
-  const row = state.rows.findIndex((one) => chosen && one[SERIES.tensor] === chosen[SERIES.tensor] && isKeptRank(one));
+  }).sort((a, b) => a.tensor.at - b.tensor.at || a.rank - b.rank);
+  const isKeptRank = (one) => state.rank !== ALL_RANKS || one.rank === chosen.rank;
+  const row = state.rows.findIndex((one) => one.tensor === chosen?.tensor && isKeptRank(one));
   state.chosen = state.rows[row] ?? chosen;
   heatMap.cursor.row = row < 0 ? null : row;
   const what = state.rank === ALL_RANKS ? "rows, one for each tensor and rank" : "tensors";
@@ -31,18 +30,12 @@ function isOfRank(rank) {
   return state.rank === ALL_RANKS || rank === state.rank;
 }
 
-// No other row has this name.
-function rowName(rank, tensor) {
-  return `${rank} ${tensor}`;
-}
-
-function rowText(series) {
-  const name = tensorText(tensorOf(series));
-  return state.rank === ALL_RANKS ? `${name}, ${rankOf(series)}` : name;
+function rowText({ tensor, rank }) {
+  return state.rank === ALL_RANKS ? `${tensorText(tensor)}, ${page.ranks[rank]}` : tensorText(tensor);
 }
 
 function textOf({ row, column }) {
-  const series = state.rows[row], name = `${rowText(series)} (${tensorOf(series)[TENSOR.task]})`;
+  const series = state.rows[row], name = `${rowText(series)} (${series.tensor.task})`;
   return column === null ? name : `${name}, ${cellText(series, column)}`;
 }
 
@@ -58,8 +51,8 @@ function choose({ row, column }) {
 
 /* Show a series, with all filters taken back where they hide it. */
 function show(series, bin = heatMap.cursor.column) {
-  if (state.rank !== ALL_RANKS) select("rank", (state.rank = series[SERIES.rank]));
-  select("statistic", (state.statistic = series[SERIES.statistic]));
+  if (state.rank !== ALL_RANKS) select("rank", (state.rank = series.rank));
+  select("statistic", (state.statistic = series.statistic));
   state.chosen = series;
   heatMap.cursor.column = bin;
   refresh();
@@ -79,8 +72,9 @@ function clearFilters() {
 }
 
 function goTo(finding) {
-  const own = page.series.filter((one) => isSameTensor(finding, one)), step = finding[FINDING.step];
-  const series = own.find((one) => one[SERIES.statistic] === finding[FINDING.statistic]) ?? own[0];
+  const { rank, tensor, statistic, step } = finding;
+  const own = page.series.filter((one) => one.rank === rank && one.tensor === tensor);
+  const series = own.find((one) => one.statistic === statistic) ?? own[0];
   if (series) show(series, step === null ? null : binOf(step));
 }
 
@@ -90,31 +84,30 @@ function findings() {
   byId("findings").hidden = !page.findings.length && !page.notes.length;
   byId("notes-list").append(...page.notes.map((note) => element("li", note)));
   makeTable(byId("found-scroller"), [
-    { title: "Step", width: 64, number: true, of: (one) => one[FINDING.step] },
-    { title: "Result", width: 66, of: (one) => one[FINDING.outcome], look: (one) => one[FINDING.outcome] },
+    { title: "Step", width: 64, number: true, of: (one) => one.step },
+    { title: "Result", width: 66, of: (one) => one.outcome, look: (one) => one.outcome },
     { title: "Tensor", width: 340, narrow: 200, name: true, of: findingName },
-    { title: "Statistic", width: 80, of: (one) => one[FINDING.statistic] },
-    { title: "Rule", width: 90, of: (one) => one[FINDING.rule] },
-    { title: "Finding", width: 320, grow: true, of: (one) => one[FINDING.message] },
+    { title: "Statistic", width: 80, of: (one) => one.statistic },
+    { title: "Rule", width: 90, of: (one) => one.rule },
+    { title: "Finding", width: 320, grow: true, of: (one) => one.message },
   ], { open: goTo, label: "Findings", name: "findings" }).show(page.findings);
 }
 
-function findingName({ [FINDING.rank]: rank, [FINDING.tensor]: at }) {
-  const tensor = page.tensors[at], rankName = page.ranks.length > 1 ? page.ranks[rank] : "";
-  const place = [tensor?.[TENSOR.task], rankName].filter(Boolean).join(", ");
+function findingName({ rank, tensor }) {
+  const place = [tensor?.task, page.ranks.length > 1 ? page.ranks[rank] : ""].filter(Boolean).join(", ");
   return `${tensor ? tensorText(tensor) : ""}${place ? ` (${place})` : ""}`;
 }
 
 function lead() {
-  const first = page.findings[page.first], words = first?.[FINDING.message] ?? page.widest?.[WIDEST.words];
-  if (words) byId("notes").append(element("p", button(words, openFirst, first?.[FINDING.outcome]), "", { id: "lead" }));
+  const [first] = page.findings, words = first?.message ?? page.widest?.words;
+  if (words) byId("notes").append(element("p", button(words, openFirst, first?.outcome), "", { id: "lead" }));
 }
 
 /* Show the first finding, or else where the runs are farthest apart. */
 function openFirst() {
-  const first = page.findings[page.first], { widest } = page;
+  const [first] = page.findings, { widest } = page;
   if (first) goTo(first);
-  else if (widest) show(page.series[widest[WIDEST.series]], binOf(widest[WIDEST.step]));
+  else if (widest) show(page.series[widest.series], binOf(widest.step));
   if (state.chosen) return;
   refresh();
   choose({ row: 0, column: null });
@@ -123,8 +116,7 @@ function openFirst() {
 /* The end of an address that opens the curves of a series, at a step where one was chosen. */
 
 function fragmentOf(series) {
-  const tensor = tensorOf(series);
-  return [rankOf(series), tensor[TENSOR.task], tensorText(tensor), series[SERIES.statistic]].filter(Boolean).join("/");
+  return [rankOf(series), itemOf(series)].filter(Boolean).join("/");
 }
 
 function linkOf(series) {
@@ -153,12 +145,12 @@ function select(id, value) {
 function controls() {
   const named = (names) => names.map((name) => [name, name]);
   const ranks = [...page.ranks.map((name, place) => [name, place]), ["all ranks", ALL_RANKS]];
-  const tasks = [...new Set(page.tensors.map((tensor) => tensor[TENSOR.task]))];
-  const colours = [["gap between the runs", "gap"], ["size, target", SERIES.target], ["size, golden", SERIES.golden]];
+  const tasks = [...new Set(page.tensors.map((tensor) => tensor.task))];
+  const colours = [["gap between the runs", "gap"], ["size, target", "target"], ["size, golden", "golden"]];
   fill("rank", ranks, (value) => { state.rank = Number(value); });
   fill("task", [["all", ""], ...named(tasks)], (value) => { state.task = value; });
   fill("statistic", named(page.statistics), (value) => { state.statistic = value; });
-  fill("colour", page.pair ? colours : colours.slice(1, 2), (value) => { state.colour = value === "gap" ? value : Number(value); });
+  fill("colour", page.pair ? colours : colours.slice(1, 2), (value) => { state.colour = value; });
   select("statistic", state.statistic);
   byId("rank-label").hidden = page.ranks.length < 2;
   byId("colour-label").hidden = !page.pair;

@@ -317,9 +317,12 @@ def test_the_axis_of_curves_is_in_times_where_the_run_holds_them(look: Callable[
     assert places == pytest.approx([0, 9 / 3619, 3610 / 3619, 1], abs=1e-3)
     assert browser.execute_script("return curves.plots[0].plot.axes[0].label") == "time"
     hovered = """const { plot, place } = curves.plots[0], { left, top } = plot.over.getBoundingClientRect();
-        const at = (step) => new MouseEvent("mousemove", { clientX: left + plot.valToPos(place(step), "x"), clientY: top });
-        return [0, 9, 10, 19].map((step) => { plot.over.dispatchEvent(at(step)); return byId("readout").textContent; })"""
-    assert [text.split(" (")[0] for text in browser.execute_script(hovered)] == ["step 0", "step 9", "step 10", "step 19"]
+        return [0, 9, 10, 19].map((step) => {
+          const clientX = left + plot.valToPos(place(step), "x");
+          plot.over.dispatchEvent(new MouseEvent("mousemove", { clientX, clientY: top }));
+          return byId("readout").textContent.split(" (")[0];
+        })"""
+    assert browser.execute_script(hovered) == ["step 0", "step 9", "step 10", "step 19"]
     press(browser, "\ue014", "\ue014")
     assert texts(browser, "#readout")[0].startswith("step 2 (")
     choose(browser, "axis", "step")
