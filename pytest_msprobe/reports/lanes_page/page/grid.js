@@ -1,32 +1,30 @@
 /* The grid: a lane for each rank, a column for each call in order. */
 
 const MOST_LINES = 400;
-// By severity, of which the levels of cells are one more.
-const CELL_COLOURS = ["line", "skip", "pass", "warn", "fail", "fail", "fail"];
 
 const wrongJoins = page.joins.filter((join) => join.length > 1 && join.some((call) => severity(call) >= MISSING));
 const lanes = page.lanes.map((_, lane) => Uint8Array.from({ length: columnCount }, (_, column) => {
   const call = callAt[lane * columnCount + column];
-  return call < 0 ? 0 : severity(call) + 1;
+  return call < 0 ? 0 : severity(call);
 }));
 const callIn = ({ row, column }) => (column === null ? -1 : callAt[row * columnCount + column]);
 const placeOf = (call) => ({ row: laneOf[call], column: columnOf[call] });
-const goToCall = (cell) => { if (callIn(cell) >= 0) table.goTo(callIn(cell)); };
 
-const label = "A lane for each rank, its calls from left to right; arrow keys move, n and p go to failures, Enter opens details";
-const grid = new CellGrid(byId("grid-box"), label, {
+const grid = new CellGrid(byId("grid-box"), "A lane for each rank; arrow keys move, n and p go to failures", {
   rows: page.lanes.length, columns: columnCount, leastRow: 14, noun: "call", titleOf: String,
   levels: (lane) => lanes[lane], colours: cellColours,
   // Few lines for what is missing, many for a partner.
-  hatched: { [MISSING + 1]: 8, [SEVERITY.partner + 1]: 4 },
-  nameOf: (lane) => page.lanes[lane], textOf: (cell) => (callIn(cell) < 0 ? "" : sentenceOf(callIn(cell))),
-  choose: goToCall, marks: drawLines,
+  hatched: { [MISSING]: 8, [severityAs("partner")]: 4 },
+  nameOf: (lane) => page.lanes[lane], marks: drawLines,
+  textOf: (cell) => (callIn(cell) < 0 ? page.lanes[cell.row] : sentenceOf(callIn(cell))),
+  choose: (cell) => (callIn(cell) < 0 ? grid.goTo(cell) : table.goTo(callIn(cell))),
   keys: () => ({ n: () => nextWrong(1), p: () => nextWrong(-1), Enter: () => byId("details").focus() }),
 });
 
+// By severity.
 function cellColours() {
-  const [line, skip, pass, ...others] = CELL_COLOURS.map(themeColour);
-  return ["transparent", line, skip, `color-mix(in srgb, ${pass} 45%, transparent)`, ...others];
+  const [line, skip, pass, warn, fail] = ["line", "skip", "pass", "warn", "fail"].map(themeColour);
+  return ["transparent", line, skip, `color-mix(in srgb, ${pass} 45%, transparent)`, warn, fail, fail, fail];
 }
 
 /* Lines between calls that belong together: of those that are wrong, and of the chosen one; and where it begins. */

@@ -81,6 +81,6 @@ choices(byId("lane"), ["all ranks", ...page.lanes].map((name, place) => [name, p
 byId("lane").hidden = page.lanes.length < 2;
 legend();
 table.refresh();
-const first = page.begins[0] ?? ranked.find((call) => severity(call) >= SEVERITY.warn);
+const first = page.begins[0] ?? ranked.find((call) => severity(call) >= severityAs("warn"));
 const nothing = element("p", "Nothing is wrong. Choose a call to see what is known of it.", "soft");
 table.followLinks(linkedCall, () => (first === undefined ? showSheet([nothing], "") : table.goTo(first)));

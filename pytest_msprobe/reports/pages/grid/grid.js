@@ -248,36 +248,25 @@ class CellGrid {
     });
   }
 
-  #point(event, cell) {
-    const { left, top, width, height } = this.canvas.getBoundingClientRect(), text = cell && this.textOf(cell);
-    const x = event.clientX - left, y = event.clientY - top, isLeft = x < width / 2;
-    const { offsetTop, offsetLeft } = this.scroller;
+  #point({ clientX: x, clientY: y }, cell) {
+    const text = cell ? this.textOf(cell) : "", isLeft = x < innerWidth / 2, isHigh = y < innerHeight / 2;
     this.tip.hidden = !text;
-    if (!text) return;
     this.tip.textContent = text;
     Object.assign(this.tip.style, {
-      left: isLeft ? `${offsetLeft + x + 12}px` : "auto", right: isLeft ? "auto" : `${width - x + 12}px`,
-      top: `${offsetTop + Math.min(y + 12, height - 30)}px`,
+      left: isLeft ? `${x + 12}px` : "auto", right: isLeft ? "auto" : `${innerWidth - x + 12}px`,
+      top: isHigh ? `${y + 12}px` : "auto", bottom: isHigh ? "auto" : `${innerHeight - y + 12}px`,
     });
   }
 
   #keys() {
-    const moves = Object.entries(MOVES).map(([key, move]) => [key, () => this.#move(move)]);
+    const { row, column } = this.cursor, rowTo = (down) => within((row ?? 0) + down, 0, this.rows - 1);
+    const columnTo = (right) => within((column ?? this.from) + right, 0, this.columns - 1);
+    const go = ([down, right]) => () => this.choose({ row: rowTo(down), column: columnTo(right) });
     return {
-      ...(this.rows ? Object.fromEntries(moves) : {}), Enter: () => this.cursor.row !== null && this.open(this.cursor),
-      "+": () => this.closer(2), "-": () => this.closer(0.5), 0: () => this.closer(0), Escape: () => this.closer(0),
-      ...this.keys(),
+      ...(this.rows ? Object.fromEntries(Object.entries(MOVES).map(([key, move]) => [key, go(move)])) : {}),
+      Enter: () => row !== null && this.open(this.cursor), "+": () => this.closer(2), "-": () => this.closer(0.5),
+      0: () => this.closer(0), Escape: () => this.closer(0), ...this.keys(),
     };
-  }
-
-  /* To the next cell that there is in this direction; to another row straight or before. */
-  #move([down, right]) {
-    const row = within((this.cursor.row ?? 0) + down, 0, this.rows - 1), levels = this.levels(row);
-    const wanted = within((this.cursor.column ?? this.from) + right, 0, this.columns - 1);
-    const by = Math.abs(right) === 1 ? right : right < 0 ? 1 : -1;
-    let column = wanted;
-    while (column >= 0 && column < this.columns && !levels[column]) column += by;
-    this.choose({ row, column: levels[column] ? column : wanted });
   }
 }
 

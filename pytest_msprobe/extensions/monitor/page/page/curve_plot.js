@@ -4,7 +4,7 @@
 const LOW_QUANTILE = 0.05, SPAN = 100, FOOT_ROOM = 0.04, MARK = 4, MOST_POWERS = 6, TIME_SPACE = 80, DAY = 86_400;
 const PLACES = { step: (step) => step, time: timeOf };
 
-/* `lines` may have a colour; at `marked` steps something was found. `wanted` is the scale that the reader chose,
+/* At `marked` steps something was found. `wanted` is the scale that the reader chose,
    `range` one that several plots share. A small plot has no labels but those of its scale, and no pointer. */
 function plotCurves(box, lines, { width, height, label, unit, marked = [], wanted, axis, range, isSmall = false }) {
   const points = pointsInSight(lines), ends = endsInSight(), place = PLACES[axis], [first, last] = ends.map(place);
@@ -41,18 +41,17 @@ function plotCurves(box, lines, { width, height, label, unit, marked = [], wante
   return { plot, lines, scale, ...found };
 }
 
-function colourOf({ colour, className }) {
-  return colour ?? themeColour({ gap: "fail", allowed: "soft" }[className] ?? className);
-}
+const COLOURS = { target: "target", golden: "golden", gap: "fail", allowed: "soft" };
 
 function looksOf(lines) {
   const series = [{}], bands = [];
   for (const line of lines) {
+    const colour = themeColour(COLOURS[line.className]);
     const one = {
-      stroke: colourOf(line), width: line.className === "golden" ? 2.5 : 1.4, alpha: line.isFaint ? 0.3 : 1,
+      stroke: colour, width: line.className === "golden" ? 2.5 : 1.4, alpha: line.isFaint ? 0.3 : 1,
       dash: line.className === "allowed" ? [4, 3] : undefined, points: { show: line.x.length < 3 },
     };
-    const fill = `color-mix(in srgb, ${colourOf(line)} 22%, transparent)`;
+    const fill = `color-mix(in srgb, ${colour} 22%, transparent)`;
     if (line.isBand) bands.push({ series: [series.length + 1, series.length], fill });
     series.push(...(line.isBand ? [one, one] : [one]));
   }

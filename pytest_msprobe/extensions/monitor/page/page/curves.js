@@ -29,12 +29,10 @@ function gapLines(series) {
   return [binnedLine("gap", { low: where(Infinity), high: where(-Infinity) })];
 }
 
-function levelsOfGap(series) {
-  return (series.gaps ??= series.gap ? bytes(series.gap) : new Uint8Array(BINS));
-}
+const levelsOfGap = (series) => (series.gaps ??= series.gap ? bytes(series.gap) : new Uint8Array(BINS));
 
 /* An exponential moving average, without the pull towards zero of its first steps. */
-function smoothed({ className, colour, x, low, high }, weight) {
+function smoothed({ className, x, low, high }, weight) {
   let sum = 0, share = 0;
   const kept = [...x.keys()].filter((at) => Number.isFinite(low[at] + high[at]));
   const values = kept.map((at) => {
@@ -42,7 +40,7 @@ function smoothed({ className, colour, x, low, high }, weight) {
     share = weight * share + (1 - weight);
     return sum / share;
   });
-  return { className, colour, x: kept.map((at) => x[at]), low: values, high: values, isBand: false };
+  return { className, x: kept.map((at) => x[at]), low: values, high: values, isBand: false };
 }
 
 /* The points of lines that are in sight, as steps with their low and high values. */

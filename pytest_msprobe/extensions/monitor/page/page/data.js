@@ -1,6 +1,6 @@
 /* What the page holds. A bin is a group of consecutive watched steps. */
 
-const BINS = page.starts.length;
+const BINS = page.starts.length, TIME_STYLE = { dateStyle: "short", timeStyle: "medium" };
 
 // Tensors are in the order of computing; each has its findings by rank. Curves are base64 of float32, lows then highs.
 page.tensors.forEach((tensor, at) => Object.assign(tensor, { at, found: {} }));
@@ -8,9 +8,7 @@ for (const one of [...page.series, ...page.findings]) one.tensor = page.tensors[
 for (const one of page.findings) if (one.tensor) (one.tensor.found[one.rank] ??= []).push(one);
 const findingsOf = (series) => series.tensor.found[series.rank] ?? [];
 
-function bytes(text) {
-  return Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
-}
+const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
 
 function curve(series, side) {
   series.curves ??= {};
@@ -28,26 +26,19 @@ function gapOf(level) {
   return page.gap.least * (page.gap.greatest / page.gap.least) ** ((level - first) / (last - first));
 }
 
-function lastStep(bin) {
-  return bin + 1 < BINS ? page.starts[bin + 1] - 1 : page.last;
-}
+/* Steps of a bin, and the bin of a step. */
 
-function middleOf(bin) {
-  return page.binned ? (page.starts[bin] + lastStep(bin)) / 2 : page.starts[bin];
-}
+const lastStep = (bin) => (bin + 1 < BINS ? page.starts[bin + 1] - 1 : page.last);
+const middleOf = (bin) => (page.binned ? (page.starts[bin] + lastStep(bin)) / 2 : page.starts[bin]);
+const binOf = (step) => Math.max(0, page.starts.findLastIndex((start) => start <= step));
 
 function binText(bin) {
-  const first = page.starts[bin], last = lastStep(bin), time = page.times ? ` (${timeText(page.times[bin])})` : "";
-  return `${page.binned && last > first ? `steps ${first} to ${last}` : `step ${first}`}${time}`;
+  const first = page.starts[bin], last = lastStep(bin), isRange = page.binned && last > first;
+  const time = page.times && new Date(page.times[bin] * 1000).toLocaleString(undefined, TIME_STYLE);
+  return `${isRange ? `steps ${first} to ${last}` : `step ${first}`}${time ? ` (${time})` : ""}`;
 }
 
-function timeText(time) {
-  return new Date(time * 1000).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
-}
-
-function binOf(step) {
-  return Math.max(0, page.starts.findLastIndex((start) => start <= step));
-}
+const shortText = (value) => numberText(+value.toPrecision(5));
 
 function rangeText(found, bin) {
   if (!found) return "";
@@ -56,15 +47,11 @@ function rangeText(found, bin) {
   return low === high || Number.isNaN(low) ? shortText(low) : `${shortText(low)} to ${shortText(high)}`;
 }
 
-const shortText = (value) => numberText(+value.toPrecision(5));
+/* Names. The first virtual pipeline stage and the first micro step go without saying. */
 
 const rankOf = (series) => page.ranks[series.rank];
+const itemOf = ({ tensor, statistic }) => `${tensor.task}/${tensorText(tensor)}/${statistic}`;
 
-function itemOf({ tensor, statistic }) {
-  return `${tensor.task}/${tensorText(tensor)}/${statistic}`;
-}
-
-// The first virtual pipeline stage and the first micro step go without saying.
 function tensorText({ vpp_stage: stage, name, micro_step: micro }) {
   return `${stage ? `vpp${stage}:` : ""}${name}${micro ? `:micro${micro}` : ""}`;
 }

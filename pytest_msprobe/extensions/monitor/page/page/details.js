@@ -1,30 +1,30 @@
 /* The chosen tensor: its curves and what is done with them. */
 
-const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20, FINDINGS_LISTED = 5;
+const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20;
 const curves = {
   smoothing: remembered("monitor.smoothing", 0), axis: page.times ? remembered("monitor.axis", "step") : "step",
-  scale: "auto", pins: [], plots: [], small: [], step: null,
+  scale: "auto", plots: [], step: null,
 };
 
 function drawDetails() {
   // Measured first: once it is filled, the browser would have to lay it out twice.
   const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT), series = state.chosen;
-  for (const one of [...curves.plots, ...curves.small]) one.plot.destroy();
-  [curves.plots, curves.small] = [[], []];
+  for (const { plot } of curves.plots.splice(0)) plot.destroy();
   if (!series) return box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
   const { tensor, statistic } = series, name = tensorText(tensor), findings = findingsOf(series);
   const micro = tensor.micro_step === null ? "" : `micro step ${tensor.micro_step}`;
   const facts = [tensor.task, rankOf(series), micro];
   const steps = findings.filter((one) => one.statistic === statistic).map(({ step }) => step);
   box.replaceChildren(
-    element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"), findingsList(findings),
-    curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series), ...pinList(),
+    element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"),
+    listOf(findings.map(({ message, outcome }) => element("span", message, outcome))),
+    curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series),
   );
   const options = { width, axis: curves.axis, marked: steps.filter((step) => step !== null) };
   const [own, gap] = [`${statistic} of ${name}`, `relative gap of ${name}`];
   addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: curves.scale });
   if (series.gap && series.golden) {
-    box.append(headOf("relative gap", series.compared ? ["gap", "allowed"].map((key) => [key, key]) : []));
+    box.append(headOf("relative gap", series.compared ? ["gap", "allowed"] : []));
     addPlot(gapLines(series), { ...options, height: 150, label: gap, unit: "relative gap", wanted: "auto" });
   }
   box.append(...nextSteps({ dump: page.files[series.rank], record: itemOf(series) }));
@@ -32,22 +32,14 @@ function drawDetails() {
   showCursor();
 }
 
-function findingsList(findings) {
-  const lines = findings.slice(0, FINDINGS_LISTED).map((one) => element("span", one.message, one.outcome));
-  const left = findings.length - lines.length;
-  return listOf([...lines, ...(left > 0 ? [element("span", `and ${left} more`, "soft")] : [])]);
-}
-
 function titleOf(series) {
-  const both = [["target", "target"], ["golden", "golden"]], own = [["target", tensorText(series.tensor)]];
-  const binned = page.binned ? "least to greatest of each bin" : "";
-  const keys = series.golden ? both : curves.pins.length ? own : [];
-  return headOf(series.statistic, keys, series.exact ? "every step" : binned);
+  const meaning = series.exact ? "every step" : page.binned ? "least to greatest of each bin" : "";
+  return headOf(series.statistic, series.golden ? ["target", "golden"] : [], meaning);
 }
 
 function headOf(title, keys, meaning = "") {
-  const shown = keys.map(([look, text]) => element("span", text, `key ${look}`));
-  return element("h3", [title, ...shown, element("span", meaning, "soft")]);
+  const shownKeys = keys.map((key) => element("span", key, `key ${key}`));
+  return element("h3", [title, ...shownKeys, element("span", meaning, "soft")]);
 }
 
 function addPlot(lines, options) {
@@ -61,36 +53,29 @@ function addPlot(lines, options) {
   });
 }
 
-/* The lines of a series over those that are pinned; raw ones are faint behind what is smoothed. */
+/* The lines of a series; raw ones are faint behind what is smoothed. */
 function shownLines(series) {
-  const pinned = curves.pins.filter((one) => one !== series).flatMap((one) => {
-    const targets = linesOf(one).filter((line) => line.className === "target");
-    return targets.map((line) => ({ ...line, colour: pinColour(one) }));
-  });
-  const lines = [...pinned, ...linesOf(series)], { smoothing } = curves;
+  const lines = linesOf(series), { smoothing } = curves;
   return smoothing ? lines.flatMap((line) => [{ ...line, isFaint: true }, smoothed(line, smoothing)]) : lines;
 }
 
-/* Smoothing, scale, other tensors over this one, the numbers as a file. */
+/* Smoothing, scale, the numbers as a file. */
 
 function curveControls(series) {
-  const { smoothing, pins } = curves, isPinned = pins.includes(series);
+  const { smoothing } = curves;
   const range = { type: "range", min: 0, max: SMOOTHEST, step: 0.02, value: smoothing, "aria-label": "Smoothing" };
   const slider = element("input", [], "", range);
-  const shown = element("span", smoothing ? String(smoothing) : "off", "soft");
   slider.addEventListener("change", () => {
     remember("monitor.smoothing", (curves.smoothing = Number(slider.value)));
     drawDetails();
     byId("details").querySelector("input").focus();
   });
   const setAxis = (name) => remember("monitor.axis", (curves.axis = name));
-  const pin = button(isPinned ? "unpin" : "pin", () => setPin(series, !isPinned));
   return element("div", [
-    element("label", ["smoothing ", slider, shown]),
+    element("label", ["smoothing ", slider, element("span", smoothing ? String(smoothing) : "off", "soft")]),
     choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }),
     ...(page.times ? [choice("axis", Object.keys(PLACES), curves.axis, setAxis)] : []),
-    filled(pin, [], { title: "A pinned curve stays in the plot of others" }), downloadButton(series),
-    linkButton(linkOf(series)),
+    downloadLink(series), linkButton(linkOf(series)),
   ], "controls curve-controls");
 }
 
@@ -101,31 +86,11 @@ function choice(title, names, chosen, change) {
   return element("label", [`${title} `, list]);
 }
 
-function setPin(series, isPinned) {
-  curves.pins = [...curves.pins.filter((one) => one !== series), ...(isPinned ? [series] : [])];
-  drawDetails();
-}
-
-function pinColour(series) {
-  const colours = themeColour("pins").split(",");
-  return colours[curves.pins.indexOf(series) % colours.length].trim();
-}
-
-function pinList() {
-  const lines = curves.pins.map((series) => {
-    const name = element("span", fragmentOf(series), "key", { style: `color: ${pinColour(series)}` });
-    return [name, button("unpin", () => setPin(series, false))];
-  });
-  return lines.length ? [listOf(lines, "pins")] : [];
-}
-
-function downloadButton(series) {
-  const made = button("download", () => {
-    const href = URL.createObjectURL(new Blob([csvOf(series)], { type: "text/csv" }));
-    element("a", [], "", { href, download: `${fragmentOf(series).replace(/[^\w.-]+/g, "_")}.csv` }).click();
-    URL.revokeObjectURL(href);
-  });
-  return filled(made, [], { title: "The numbers of this plot as CSV" });
+function downloadLink(series) {
+  const download = `${fragmentOf(series).replace(/[^\w.-]+/g, "_")}.csv`;
+  const made = element("a", "download", "", { href: "#", download, title: "The numbers of this plot as CSV" });
+  made.addEventListener("click", () => { made.href = `data:text/csv,${encodeURIComponent(csvOf(series))}`; });
+  return made;
 }
 
 function csvOf(series) {
@@ -154,7 +119,7 @@ function multiples(title, all, name, range = null) {
   const figures = all.map((series) => {
     const box = element("span", [], "small-plot"), label = name(series);
     const options = { width: 160, height: 74, label, wanted: "auto", axis: "step", range, isSmall: true };
-    curves.small.push(plotCurves(box, linesOf(series), options));
+    curves.plots.push(plotCurves(box, linesOf(series), options));
     const look = `figure${series === state.chosen ? " chosen" : ""}`;
     return button([element("span", label, "caption"), box], () => show(series), look);
   });

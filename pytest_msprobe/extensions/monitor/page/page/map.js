@@ -13,8 +13,8 @@ const heatMap = new CellGrid(byId("map-box"), "Heat map of steps and tensors; ar
 // A level is a byte. Of gaps it is as stored; of values it grows with how far they are above or below the usual size of
 // their row, and is even above it.
 function levels(series) {
-  if (state.colour === "gap") return levelsOfGap(series);
-  return ((series.levels ??= {})[state.colour] ??= sizes(curve(series, state.colour)));
+  const side = shown("colour");
+  return side === "gap" ? levelsOfGap(series) : ((series.levels ??= {})[side] ??= sizes(curve(series, side)));
 }
 
 function sizes(found) {
@@ -41,7 +41,7 @@ function sizeLevel(value, usual) {
 function scaleColours() {
   const stops = themeColour(scaleName()).split(","), last = stops.length - 1;
   const shareOf = (level) => {
-    if (state.colour === "gap") return Math.max(0, level - 2) / 252;
+    if (shown("colour") === "gap") return Math.max(0, level - 2) / 252;
     const size = Math.floor((level - 1) / 2) / SIZES;
     return level % 2 ? (1 - size) / 2 : (1 + size) / 2;
   };
@@ -52,9 +52,7 @@ function scaleColours() {
   });
 }
 
-function scaleName() {
-  return state.colour === "gap" ? "gap-scale" : "value-scale";
-}
+const scaleName = () => (shown("colour") === "gap" ? "gap-scale" : "value-scale");
 
 /* Round steps, with their bins. Where steps were watched in bursts, some would be on each other. */
 function roundSteps(most) {
@@ -72,7 +70,7 @@ function marks(pen) {
   const start = first && isOfRank(first.rank) && first.step !== null && heatMap.x(binOf(first.step) + 0.5);
   if (start) strokeThrough(pen, [[start, low], [start, high]], themeColour("fail"), [4, 3]);
   state.rows.forEach((series, row) => findingsOf(series).forEach((one) => {
-    if (one.step === null || (one !== first && one.statistic && one.statistic !== state.statistic)) return;
+    if (one.step === null || (one !== first && one.statistic && one.statistic !== shown("statistic"))) return;
     const cell = { row, column: binOf(one.step) }, [x, y] = heatMap.middle(cell);
     pen.fillStyle = themeColour("fore");
     if (one === first) heatMap.frame(pen, cell, themeColour("fail"));
@@ -81,8 +79,8 @@ function marks(pen) {
 }
 
 function drawLegend() {
-  const sides = [`1/${10 ** page.decades} of the row's median`, `${10 ** page.decades} times`];
-  const [low, high] = state.colour === "gap" ? ["equal", "apart by 2 (relative)"] : sides;
+  const most = 10 ** page.decades, sides = [`1/${most} of the row's median`, `${most} times`];
+  const [low, high] = shown("colour") === "gap" ? ["equal", "apart by 2 (relative)"] : sides;
   const bar = element("i", [], "scale", { style: `background: linear-gradient(90deg, var(--${scaleName()}))` });
   const notFinite = element("i", [], "", { style: "background: var(--not-finite)" });
   byId("legend").replaceChildren(

@@ -1,37 +1,33 @@
 /* What is shown, and what the user changes of it. */
 
-const ALL_RANKS = -1;
-const state = {
-  rank: 0, task: "", statistic: page.statistics.includes("norm") ? "norm" : page.statistics[0],
-  colour: page.pair ? "gap" : "target", words: [], onlyFound: false, rows: [], chosen: null,
-};
+const ALL_RANKS = "-1";
+const state = { words: [], rows: [], chosen: null };
+const shown = (id) => byId(id).value;
+const isOfRank = (rank) => shown("rank") === ALL_RANKS || rank === Number(shown("rank"));
 
 function refresh() {
-  const here = page.series.filter((one) => isOfRank(one.rank) && one.statistic === state.statistic), { chosen } = state;
+  const { chosen, words } = state, task = shown("task"), statistic = shown("statistic");
+  const isOfAll = shown("rank") === ALL_RANKS;
+  const here = page.series.filter((one) => isOfRank(one.rank) && one.statistic === statistic);
   state.rows = here.filter((one) => {
     const { tensor } = one;
-    if (state.task && tensor.task !== state.task) return false;
-    if (state.onlyFound && !findingsOf(one).length) return false;
+    if ((task && tensor.task !== task) || (byId("found").checked && !findingsOf(one).length)) return false;
     tensor.text ??= `${tensor.task} ${tensorText(tensor)}`.toLowerCase();
-    return state.words.every((word) => tensor.text.includes(word));
+    return words.every((word) => tensor.text.includes(word));
   }).sort((a, b) => a.tensor.at - b.tensor.at || a.rank - b.rank);
-  const isKeptRank = (one) => state.rank !== ALL_RANKS || one.rank === chosen.rank;
+  const isKeptRank = (one) => !isOfAll || one.rank === chosen.rank;
   const row = state.rows.findIndex((one) => one.tensor === chosen?.tensor && isKeptRank(one));
   state.chosen = state.rows[row] ?? chosen;
   heatMap.cursor.row = row < 0 ? null : row;
-  const what = state.rank === ALL_RANKS ? "rows, one for each tensor and rank" : "tensors";
+  const what = isOfAll ? "rows, one for each tensor and rank" : "tensors";
   byId("count").textContent = `${state.rows.length} of ${here.length} ${what}`;
   drawLegend();
   heatMap.show(state.rows.length);
   drawDetails();
 }
 
-function isOfRank(rank) {
-  return state.rank === ALL_RANKS || rank === state.rank;
-}
-
 function rowText({ tensor, rank }) {
-  return state.rank === ALL_RANKS ? `${tensorText(tensor)}, ${page.ranks[rank]}` : tensorText(tensor);
+  return `${tensorText(tensor)}${shown("rank") === ALL_RANKS ? `, ${page.ranks[rank]}` : ""}`;
 }
 
 function textOf({ row, column }) {
@@ -51,24 +47,18 @@ function choose({ row, column }) {
 
 /* Show a series, with all filters taken back where they hide it. */
 function show(series, bin = heatMap.cursor.column) {
-  if (state.rank !== ALL_RANKS) select("rank", (state.rank = series.rank));
-  select("statistic", (state.statistic = series.statistic));
+  if (shown("rank") !== ALL_RANKS) byId("rank").value = series.rank;
+  byId("statistic").value = series.statistic;
   state.chosen = series;
   heatMap.cursor.column = bin;
   refresh();
   if (heatMap.cursor.row === null) {
-    clearFilters();
+    byId("task").value = byId("search").value = "";
+    byId("found").checked = false;
+    state.words = [];
     refresh();
   }
   heatMap.goTo(heatMap.cursor);
-}
-
-function clearFilters() {
-  select("task", (state.task = ""));
-  byId("search").value = "";
-  state.words = [];
-  state.onlyFound = false;
-  byId("found").setAttribute("aria-pressed", "false");
 }
 
 function goTo(finding) {
@@ -115,9 +105,7 @@ function openFirst() {
 
 /* The end of an address that opens the curves of a series, at a step where one was chosen. */
 
-function fragmentOf(series) {
-  return [rankOf(series), itemOf(series)].filter(Boolean).join("/");
-}
+const fragmentOf = (series) => [rankOf(series), itemOf(series)].filter(Boolean).join("/");
 
 function linkOf(series) {
   const { column } = heatMap.cursor;
@@ -134,31 +122,20 @@ function openLink(fragment) {
 
 /* The controls. */
 
-function fill(id, entries, change) {
-  choices(byId(id), entries, (value) => { change(value); refresh(); });
-}
-
-function select(id, value) {
-  byId(id).value = String(value);
-}
-
 function controls() {
-  const named = (names) => names.map((name) => [name, name]);
-  const ranks = [...page.ranks.map((name, place) => [name, place]), ["all ranks", ALL_RANKS]];
-  const tasks = [...new Set(page.tensors.map((tensor) => tensor.task))];
-  const colours = [["gap between the runs", "gap"], ["size, target", "target"], ["size, golden", "golden"]];
-  fill("rank", ranks, (value) => { state.rank = Number(value); });
-  fill("task", [["all", ""], ...named(tasks)], (value) => { state.task = value; });
-  fill("statistic", named(page.statistics), (value) => { state.statistic = value; });
-  fill("colour", page.pair ? colours : colours.slice(1, 2), (value) => { state.colour = value; });
-  select("statistic", state.statistic);
+  const tasks = [...new Set(page.tensors.map(({ task }) => task))], sizes = [["size, target", "target"]];
+  const both = [["gap between the runs", "gap"], ...sizes, ["size, golden", "golden"]];
+  const lists = {
+    rank: [...page.ranks.map((name, place) => [name, place]), ["all ranks", ALL_RANKS]],
+    task: [["all", ""], ...tasks.map((name) => [name, name])], colour: page.pair ? both : sizes,
+    statistic: page.statistics.map((name) => [name, name]),
+  };
+  for (const [id, entries] of Object.entries(lists)) choices(byId(id), entries, refresh);
+  if (page.statistics.includes("norm")) byId("statistic").value = "norm";
   byId("rank-label").hidden = page.ranks.length < 2;
   byId("colour-label").hidden = !page.pair;
-  byId("found").hidden = !page.findings.length;
-  byId("found").addEventListener("click", () => {
-    byId("found").setAttribute("aria-pressed", (state.onlyFound = !state.onlyFound));
-    refresh();
-  });
+  byId("found-label").hidden = !page.findings.length;
+  byId("found").addEventListener("change", refresh);
   byId("count").before(heatMap.buttons());
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
 }

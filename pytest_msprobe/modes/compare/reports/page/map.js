@@ -23,14 +23,16 @@ function drawMap() {
     rows: paths.length, columns: page.pairs.length, leastRow: 14, noun: "module", titleOf: (pair) => page.pairs[pair],
     isTall: true, levels: (row) => levels[row], colours: cellColours, nameOf: (row) => paths[row].replaceAll("/", "."),
     textOf, choose: (cell) => stepMap.goTo(cell), open: ({ row, column }) => showCell(paths[row], column ?? -1),
-    marks: (pen) => cells.forEach((sums, row) => sums.forEach(({ hasCulprit }, column) => {
-      if (hasCulprit) fillShape(pen, diamondAt(stepMap.middle({ row, column })), themeColour("fore"));
-    })),
+    marks: (pen) => {
+      Object.assign(pen, { fillStyle: themeColour("fore"), textAlign: "center" });
+      cells.forEach((sums, row) => sums.forEach(({ hasCulprit }, column) => {
+        if (hasCulprit) pen.fillText("◆", ...stepMap.middle({ row, column }));
+      }));
+    },
   });
-  byId("map").prepend(element("p", [
-    stepMap.buttons(),
-    ` ${plural(paths.length, "module")} by step and rank; darker red is a larger error, ◆ marks where a difference begins`,
-  ], "controls soft"));
+  const meaning = "by step and rank; darker red is a larger error, ◆ marks where a difference begins";
+  const parts = [stepMap.buttons(), ` ${plural(paths.length, "module")} ${meaning}`];
+  byId("map").prepend(element("p", parts, "controls soft"));
 }
 
 function levelOf({ calls, worst, error }) {
@@ -44,10 +46,6 @@ function cellColours() {
   const mixed = (name, share) => `color-mix(in srgb, ${themeColour(name)} ${share}%, ${themeColour("back")})`;
   const wrong = Array.from({ length: 256 - LEVEL.fail }, (_, at) => mixed("fail", 30 + (70 * at) / (255 - LEVEL.fail)));
   return ["transparent", themeColour("line"), mixed("pass", 18), mixed("warn", 55), ...wrong];
-}
-
-function diamondAt([x, y]) {
-  return [[x - 4, y], [x, y - 4], [x + 4, y], [x, y + 4]];
 }
 
 function showCell(path, pair) {

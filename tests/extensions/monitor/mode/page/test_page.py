@@ -176,17 +176,6 @@ def test_a_smoothed_curve_is_the_mean_of_what_was_before_with_falling_weights(lo
     assert browser.execute_script("return curves.plots[0].lines[0].isFaint")
 
 
-def test_a_pinned_curve_stays_in_the_plot_of_others(look: Callable[..., Any]) -> None:
-    browser = look(norms())
-    click(browser, "[...document.querySelectorAll('.curve-controls button')].find((one) => one.textContent === 'pin')")
-    press(browser, "\ue015")
-    assert texts(browser, ".pins .key") == ["rank 0/actv/layers.0.output/norm"]
-    assert texts(browser, "#details h3 .key") == ["layers.4.weight"]
-    assert browser.execute_script("return curves.plots[0].lines.length") == 2
-    click(browser, "document.querySelector('.pins button')")
-    assert browser.execute_script("return curves.plots[0].lines.length") == 1
-
-
 def test_the_numbers_of_a_plot_are_downloaded(look: Callable[..., Any]) -> None:
     browser = look({norm("layers.0.output", "actv"): [1.0, float("nan"), 0.25]})
     assert browser.execute_script("return csvOf(state.rows[0])").splitlines() == [
