@@ -150,13 +150,13 @@ class CellGrid {
     return made;
   }
 
-  /* As many names as there is room for: that of the chosen row, then of the first row of each group. */
+  /* As many names as there is room for: those of the first rows of groups, then that of the chosen row. */
   #drawNames(pen) {
     const [first, last] = [this.top, this.top + this.height].map((y) => this.#rowAt(y));
     const chosen = this.cursor.row, taken = [];
     const rows = Array.from({ length: Math.min(this.rows, last + 1) - first }, (_, at) => first + at);
     const begins = rows.filter((row) => row === first || this.names[row].group !== this.names[row - 1].group);
-    for (const row of new Set([...rows.filter((one) => one === chosen), ...begins, ...rows])) {
+    for (const row of new Set([...begins, ...rows.filter((one) => one === chosen), ...rows])) {
       const y = within(this.y(row + 0.5), this.top + 6, this.top + this.height - 6);
       const { name, inFull } = this.names[row];
       if (taken.some((other) => Math.abs(other - y) < NAME_HEIGHT)) continue;
@@ -165,7 +165,7 @@ class CellGrid {
       pen.fillText(fitted(pen, begins.includes(row) ? inFull : name, this.left - 12), 4, y);
     }
     const start = this.row < NAME_HEIGHT ? this.left - 8 : 0;
-    for (const row of begins.filter(Boolean)) {
+    for (const row of begins.slice(1)) {
       strokeThrough(pen, [[start, this.y(row)], [this.left, this.y(row)]], themeColour("line"));
     }
   }

@@ -1,40 +1,37 @@
 /* The chosen tensor: its curves and what is done with them. */
 
-const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20;
-const curves = {
-  smoothing: remembered("monitor.smoothing", 0), axis: page.times ? remembered("monitor.axis", "step") : "step",
-  scale: "auto", plots: [], step: null,
-};
+const LEAST_PLOT = 260, AROUND_PLOT = 20;
+// The plots of the chosen tensor, its own first, and the step that the pointer is at.
+const curves = { plots: [], step: null };
 
 function drawDetails() {
   // Measured first: once it is filled, the browser would have to lay it out twice.
   const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT), series = state.chosen;
   for (const { plot } of curves.plots.splice(0)) plot.destroy();
+  byId("smoothness").value = Number(shown("smoothing")) || "off";
   if (!series) return box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
   const { tensor, statistic } = series, name = tensorText(tensor), findings = findingsOf(series);
   const micro = tensor.micro_step === null ? "" : `micro step ${tensor.micro_step}`;
   const facts = [tensor.task, rankOf(series), micro];
+  const binned = page.binned ? "least to greatest of each bin" : "";
   const steps = findings.filter((one) => one.statistic === statistic).map(({ step }) => step);
   box.replaceChildren(
     element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"),
     listOf(findings.map(({ message, outcome }) => element("span", message, outcome))),
-    curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series),
+    linkButton(linkOf(series)), element("div", [], "", { id: "readout" }),
+    headOf(statistic, series.golden ? ["target", "golden"] : [], series.exact ? "every step" : binned),
   );
-  const options = { width, axis: curves.axis, marked: steps.filter((step) => step !== null) };
+  const options = { width, axis: shown("axis"), marked: steps.filter((step) => step !== null) };
   const [own, gap] = [`${statistic} of ${name}`, `relative gap of ${name}`];
-  addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: curves.scale });
+  addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: shown("scale") });
   if (series.gap && series.golden) {
     box.append(headOf("relative gap", series.compared ? ["gap", "allowed"] : []));
     addPlot(gapLines(series), { ...options, height: 150, label: gap, unit: "relative gap", wanted: "auto" });
   }
   box.append(...nextSteps({ dump: page.files[series.rank], record: itemOf(series) }));
   otherCurves(series);
-  showCursor();
-}
-
-function titleOf(series) {
-  const meaning = series.exact ? "every step" : page.binned ? "least to greatest of each bin" : "";
-  return headOf(series.statistic, series.golden ? ["target", "golden"] : [], meaning);
+  // When the plots have their scales.
+  queueMicrotask(showCursor);
 }
 
 function headOf(title, keys, meaning = "") {
@@ -55,42 +52,14 @@ function addPlot(lines, options) {
 
 /* The lines of a series; raw ones are faint behind what is smoothed. */
 function shownLines(series) {
-  const lines = linesOf(series), { smoothing } = curves;
+  const lines = linesOf(series), smoothing = Number(shown("smoothing"));
   return smoothing ? lines.flatMap((line) => [{ ...line, isFaint: true }, smoothed(line, smoothing)]) : lines;
 }
 
-/* Smoothing, scale, the numbers as a file. */
-
-function curveControls(series) {
-  const { smoothing } = curves;
-  const range = { type: "range", min: 0, max: SMOOTHEST, step: 0.02, value: smoothing, "aria-label": "Smoothing" };
-  const slider = element("input", [], "", range);
-  slider.addEventListener("change", () => {
-    remember("monitor.smoothing", (curves.smoothing = Number(slider.value)));
-    drawDetails();
-    byId("details").querySelector("input").focus();
-  });
-  const setAxis = (name) => remember("monitor.axis", (curves.axis = name));
-  return element("div", [
-    element("label", ["smoothing ", slider, element("span", smoothing ? String(smoothing) : "off", "soft")]),
-    choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }),
-    ...(page.times ? [choice("axis", Object.keys(PLACES), curves.axis, setAxis)] : []),
-    downloadLink(series), linkButton(linkOf(series)),
-  ], "controls curve-controls");
-}
-
-function choice(title, names, chosen, change) {
-  const entries = names.map((name) => [name, name]);
-  const list = choices(element("select"), entries, (name) => { change(name); drawDetails(); });
-  list.value = chosen;
-  return element("label", [`${title} `, list]);
-}
-
-function downloadLink(series) {
-  const download = `${fragmentOf(series).replace(/[^\w.-]+/g, "_")}.csv`;
-  const made = element("a", "download", "", { href: "#", download, title: "The numbers of this plot as CSV" });
-  made.addEventListener("click", () => { made.href = `data:text/csv,${encodeURIComponent(csvOf(series))}`; });
-  return made;
+/* The numbers of the plot, as a file. */
+function download() {
+  byId("download").href = `data:text/csv,${encodeURIComponent(csvOf(state.chosen))}`;
+  byId("download").download = `${fragmentOf(state.chosen).replace(/[^\w.-]+/g, "_")}.csv`;
 }
 
 function csvOf(series) {

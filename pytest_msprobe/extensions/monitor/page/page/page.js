@@ -93,14 +93,12 @@ function lead() {
   if (words) byId("notes").append(element("p", button(words, openFirst, first?.outcome), "", { id: "lead" }));
 }
 
-/* Show the first finding, or else where the runs are farthest apart. */
+/* Show the first finding, or else where the runs are farthest apart, or else the first series. */
 function openFirst() {
-  const [first] = page.findings, { widest } = page;
-  if (first) goTo(first);
+  const [first] = page.findings, { widest } = page, isChosen = ({ statistic }) => statistic === shown("statistic");
+  if (first?.tensor) goTo(first);
   else if (widest) show(page.series[widest.series], binOf(widest.step));
-  if (state.chosen) return;
-  refresh();
-  choose({ row: 0, column: null });
+  else show(page.series.find(isChosen), null);
 }
 
 /* The end of an address that opens the curves of a series, at a step where one was chosen. */
@@ -136,6 +134,13 @@ function controls() {
   byId("colour-label").hidden = !page.pair;
   byId("found-label").hidden = !page.findings.length;
   byId("found").addEventListener("change", refresh);
+  byId("axis-label").hidden = !page.times;
+  for (const id of page.times ? ["smoothing", "axis"] : ["smoothing"]) {
+    byId(id).value = remembered(`monitor.${id}`, shown(id));
+    byId(id).addEventListener("change", () => remember(`monitor.${id}`, shown(id)));
+  }
+  for (const id of ["smoothing", "axis", "scale"]) byId(id).addEventListener("change", drawDetails);
+  byId("download").addEventListener("click", download);
   byId("count").before(heatMap.buttons());
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
 }

@@ -83,6 +83,19 @@ def test_the_first_departure_leads_and_its_curves_are_open(look: Callable[..., A
     assert browser.get_log("browser") == []
 
 
+def test_the_cursors_of_all_plots_are_at_the_chosen_step(look: Callable[..., Any]) -> None:
+    browser = look(norms(1.1), golden=norms(), findings=[FINDING])
+    at = (
+        "return curves.plots.slice(0, 2).map(({ plot }) => [plot.cursor.idx, plot.cursor.left / plot.over.clientWidth])"
+    )
+    assert browser.execute_script(at) == [[7, pytest.approx(7 / 19, abs=0.01)]] * 2
+    hover = """const { over } = curves.plots[0].plot, { left, top, width } = over.getBoundingClientRect();
+        over.dispatchEvent(new MouseEvent("mousemove", { clientX: left + (width * 3) / 19, clientY: top, movementX: 1 }))"""
+    browser.execute_script(hover)
+    assert [at for at, _ in browser.execute_script(at)] == [3, 3]
+    assert texts(browser, "#readout")[0].startswith("step 3: ")
+
+
 def test_cells_are_coloured_by_how_far_apart_the_runs_are(look: Callable[..., Any]) -> None:
     # Rows: layers.0.output, then the weights from the last layer to the first.
     browser = look(norms(1.1), golden=norms())
@@ -164,7 +177,7 @@ def test_the_scale_is_that_of_the_steps_in_sight(look: Callable[..., Any]) -> No
 def test_a_smoothed_curve_is_the_mean_of_what_was_before_with_falling_weights(look: Callable[..., Any]) -> None:
     key = norm("layers.0.output", "actv")
     browser = look({key: [1.0, 3.0, 2.0, 8.0]})
-    browser.execute_script("curves.smoothing = 0.5; drawDetails()")
+    browser.execute_script("byId('smoothing').value = 0.5; byId('smoothing').dispatchEvent(new Event('change'))")
     values = browser.execute_script("return curves.plots[0].lines.at(-1).low")
     weights = [0.5**back for back in range(4)]
     expected = [
@@ -326,4 +339,4 @@ def test_downloaded_numbers_have_the_times_of_their_steps(look: Callable[..., An
 
 
 def test_a_run_without_times_has_no_choice_of_axes(look: Callable[..., Any]) -> None:
-    assert "axis" not in " ".join(texts(look(norms()), ".curve-controls label"))
+    assert not look(norms()).find_element("id", "axis").is_displayed()
