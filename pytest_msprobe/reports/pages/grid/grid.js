@@ -45,7 +45,7 @@ class CellGrid {
 
   /* Draw cells that are others than before. */
   show(rows = this.rows) {
-    Object.assign(this, { rows, drawn: [], names: null });
+    Object.assign(this, { rows, drawn: [], names: null, palette: null });
     this.draw();
   }
 
@@ -119,7 +119,7 @@ class CellGrid {
   #image(ratio) {
     const wide = Math.max(1, Math.round(this.width * ratio)), high = Math.max(1, Math.round(this.height * ratio));
     const image = new OffscreenCanvas(wide, high), pen = image.getContext("2d"), data = pen.createImageData(wide, high);
-    const pixels = new Uint32Array(data.data.buffer), colours = paletteOf(this.colours());
+    const pixels = new Uint32Array(data.data.buffer), colours = (this.palette ??= paletteOf(this.colours()));
     const columns = Uint32Array.from({ length: wide + 1 }, (_, x) => this.#columnAt(this.left + x / ratio));
     const rowOf = (y) => this.#rowAt(this.top + y / ratio), isSplit = this.row > LEAST_SPLIT;
     let from = -1, to = -1, line = null, hatched = [];
@@ -150,19 +150,21 @@ class CellGrid {
     return made;
   }
 
-  /* As many names as there is room for: those of the first rows of groups, then that of the chosen row. */
+  /* As many names as there is room for: those of the first rows of groups, then that of the chosen row. The first of a
+     group says which it is. */
   #drawNames(pen) {
     const [first, last] = [this.top, this.top + this.height].map((y) => this.#rowAt(y));
-    const chosen = this.cursor.row, taken = [];
+    const chosen = this.cursor.row, taken = [], met = new Set();
     const rows = Array.from({ length: Math.min(this.rows, last + 1) - first }, (_, at) => first + at);
     const begins = rows.filter((row) => row === first || this.names[row].group !== this.names[row - 1].group);
     for (const row of new Set([...begins, ...rows.filter((one) => one === chosen), ...rows])) {
       const y = within(this.y(row + 0.5), this.top + 6, this.top + this.height - 6);
-      const { name, inFull } = this.names[row];
+      const { name, group, inFull } = this.names[row];
       if (taken.some((other) => Math.abs(other - y) < NAME_HEIGHT)) continue;
       taken.push(y);
       pen.fillStyle = themeColour(row === chosen ? "fore" : "soft");
-      pen.fillText(fitted(pen, begins.includes(row) ? inFull : name, this.left - 12), 4, y);
+      pen.fillText(fitted(pen, begins.includes(row) || !met.has(group) ? inFull : name, this.left - 12), 4, y);
+      met.add(group);
     }
     const start = this.row < NAME_HEIGHT ? this.left - 8 : 0;
     for (const row of begins.slice(1)) {

@@ -14,7 +14,7 @@ from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
 from pytest_msprobe.extensions.monitor.page import write_html
 from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
-from tests.support.browser.chromium import click, texts, until
+from tests.support.browser.chromium import click, set_width, texts, until
 from tests.support.dumps.watched import norm, write_norms
 
 LAYERS = 5
@@ -85,14 +85,13 @@ def test_the_first_departure_leads_and_its_curves_are_open(look: Callable[..., A
 
 def test_the_cursors_of_all_plots_are_at_the_chosen_step(look: Callable[..., Any]) -> None:
     browser = look(norms(1.1), golden=norms(), findings=[FINDING])
-    at = (
-        "return curves.plots.slice(0, 2).map(({ plot }) => [plot.cursor.idx, plot.cursor.left / plot.over.clientWidth])"
-    )
-    assert browser.execute_script(at) == [[7, pytest.approx(7 / 19, abs=0.01)]] * 2
+    at = "return curves.plots.slice(0, 2).map(({ plot: { cursor, over } }) => cursor.left / over.clientWidth)"
+    assert browser.execute_script(at) == pytest.approx([7 / 19] * 2, abs=0.01)
     hover = """const { over } = curves.plots[0].plot, { left, top, width } = over.getBoundingClientRect();
-        over.dispatchEvent(new MouseEvent("mousemove", { clientX: left + (width * 3) / 19, clientY: top, movementX: 1 }))"""
+        const place = { clientX: left + (width * 3) / 19, clientY: top, movementX: 1 };
+        over.dispatchEvent(new MouseEvent("mousemove", place))"""
     browser.execute_script(hover)
-    assert [at for at, _ in browser.execute_script(at)] == [3, 3]
+    assert browser.execute_script(at) == pytest.approx([3 / 19] * 2, abs=0.01)
     assert texts(browser, "#readout")[0].startswith("step 3: ")
 
 
@@ -340,3 +339,66 @@ def test_downloaded_numbers_have_the_times_of_their_steps(look: Callable[..., An
 
 def test_a_run_without_times_has_no_choice_of_axes(look: Callable[..., Any]) -> None:
     assert not look(norms()).find_element("id", "axis").is_displayed()
+
+
+def drawn(browser: Any) -> list[str]:
+    """Return the texts of the heat map, as it draws them."""
+    script = """const made = [], { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = (text) => made.push(String(text));
+        heatMap.draw();
+        CanvasRenderingContext2D.prototype.fillText = fillText;
+        return made"""
+    found: list[str] = browser.execute_script(script)
+    return found
+
+
+def many_rows(rows: int) -> dict[SeriesKey, Sequence[float]]:
+    """Return the norms of one output and of many weights, so that a row is lower than a name."""
+    weights = {norm(f"layers.{row}.weight"): [1.0, 2.0] for row in range(rows)}
+    return {norm("layers.0.output", "actv"): [1.0, 2.0], **weights, norm("loss", "other"): [1.0, 2.0]}
+
+
+def test_each_group_of_rows_has_its_name_however_low_rows_are(look: Callable[..., Any]) -> None:
+    names = drawn(look(many_rows(400)))
+    assert sum("(" in name for name in names) == 3
+    assert {"layers.0.output (actv)", "loss (other)"} <= {*names}
+    assert any(name.endswith(" (grad_reduced)") for name in names)
+
+
+def test_plus_makes_rows_higher_until_they_have_names_and_then_shows_fewer_steps(look: Callable[..., Any]) -> None:
+    browser = look({key: [1.0] * 100 for key in many_rows(200)})
+    heights = []
+    while browser.execute_script("return heatMap.to - heatMap.from") == 100:
+        heights.append(browser.execute_script("return heatMap.row"))
+        press(browser, "+")
+    assert heights == sorted(heights)
+    assert heights[-1] > 12
+    assert browser.execute_script("return heatMap.to - heatMap.from") == 50
+    press(browser, "0")
+    assert browser.execute_script("return [heatMap.row, heatMap.to - heatMap.from]") == [heights[0], 100]
+
+
+def test_the_steps_above_the_map_are_round_ones(look: Callable[..., Any]) -> None:
+    browser = look({norm("layers.0.output", "actv"): [1.0] * 950})
+    steps = [int(text) for text in drawn(browser) if text.isdigit()]
+    assert len(steps) > 4
+    assert {step % 50 for step in steps} == {0}
+    assert steps[-1] > 800
+
+
+def test_a_map_of_few_rows_fills_its_place_with_high_ones(look: Callable[..., Any]) -> None:
+    browser = look({norm(f"layers.{row}.weight"): [1.0, 2.0] for row in range(14)})
+    height, room = browser.execute_script("return [heatMap.height, heatMap.scroller.clientHeight]")
+    assert height > 0.7 * room
+
+
+def test_words_of_the_legend_stay_with_their_colour(look: Callable[..., Any]) -> None:
+    browser = look(norms())
+    set_width(browser, 400)
+    square, words = browser.execute_script(
+        """const one = document.querySelector("#legend span:last-child"), range = document.createRange();
+        range.selectNode(one.lastChild);
+        return [one.querySelector("i"), range].map((each) => each.getBoundingClientRect().top)"""
+    )
+    set_width(browser, 1500)
+    assert abs(square - words) < 8
