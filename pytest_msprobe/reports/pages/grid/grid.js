@@ -71,10 +71,11 @@ class CellGrid {
 
   #measure(pen, { clientWidth, clientHeight, scrollTop }) {
     const widthOf = (text) => pen.measureText(text).width;
-    this.names ??= Array.from({ length: this.rows }, (_, row) => {
-      const name = this.nameOf(row), group = this.groupOf(row);
-      return { name, group, inFull: group ? `${name} (${group})` : name };
-    });
+    if (!this.names) {
+      const all = Array.from({ length: this.rows }, (_, row) => [this.nameOf(row), this.groupOf(row)]);
+      const isOne = new Set(all.map(([, group]) => group)).size < 2;
+      this.names = all.map(([name, group]) => ({ name, group, inFull: isOne ? name : `${name} (${group})` }));
+    }
     const longest = this.names.reduce((long, { inFull }) => (inFull.length > long.length ? inFull : long), "");
     this.titleWidth = Math.max(...[0, this.columns - 1].map((column) => widthOf(this.titleOf(column))));
     this.top = this.isTall ? Math.min(MOST_TITLE, this.titleWidth) + 12 : 20;
@@ -84,6 +85,7 @@ class CellGrid {
     this.row = Math.max(this.fit, this.rowHeight);
     this.height = Math.min(clientHeight - this.top, this.row * this.rows);
     this.scroll = scrollTop;
+    this.scroller.style.maxHeight = `${this.top + MOST_ROW * this.rows + 8}px`;
     this.extent.style.height = `${Math.max(clientHeight - 1, Math.floor(this.top + this.row * this.rows))}px`;
   }
 

@@ -5,7 +5,7 @@ const LEVEL = { skip: 1, pass: 2, warn: 3, fail: 4 }, LEAST_DECADE = -6;
 let stepMap = null;
 
 function drawMap() {
-  if (stepMap) return stepMap.draw();
+  if (stepMap) return;
   const modules = Map.groupBy(page.calls, ({ path }) => path), paths = [...modules.keys()];
   const cells = [...modules.values()].map((calls) => {
     const sums = page.pairs.map(summed);
@@ -33,6 +33,7 @@ function drawMap() {
   const meaning = "by step and rank; darker red is a larger error, ◆ marks where a difference begins";
   const parts = [stepMap.buttons(), ` ${plural(paths.length, "module")} ${meaning}`];
   byId("map").prepend(element("p", parts, "controls soft"));
+  stepMap.draw();
 }
 
 function levelOf({ calls, worst, error }) {

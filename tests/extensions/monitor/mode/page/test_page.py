@@ -365,6 +365,10 @@ def test_each_group_of_rows_has_its_name_however_low_rows_are(look: Callable[...
     assert any(name.endswith(" (grad_reduced)") for name in names)
 
 
+def test_rows_of_one_group_do_not_repeat_its_name(look: Callable[..., Any]) -> None:
+    assert "layers.1.weight" in drawn(look({norm(f"layers.{row}.weight"): [1.0, 2.0] for row in range(3)}))
+
+
 def test_plus_makes_rows_higher_until_they_have_names_and_then_shows_fewer_steps(look: Callable[..., Any]) -> None:
     browser = look({key: [1.0] * 100 for key in many_rows(200)})
     heights = []
@@ -388,7 +392,7 @@ def test_the_steps_above_the_map_are_round_ones(look: Callable[..., Any]) -> Non
 
 def test_a_map_of_few_rows_fills_its_place_with_high_ones(look: Callable[..., Any]) -> None:
     browser = look({norm(f"layers.{row}.weight"): [1.0, 2.0] for row in range(14)})
-    height, room = browser.execute_script("return [heatMap.height, heatMap.scroller.clientHeight]")
+    height, room = browser.execute_script("return [heatMap.height, byId('map-box').clientHeight]")
     assert height > 0.7 * room
 
 
