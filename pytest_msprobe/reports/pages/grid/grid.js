@@ -111,11 +111,14 @@ class CellGrid {
     this.marks(pen);
   }
 
+  /* A frame that is seen on any colour. */
   frame(pen, { row, column }, colour) {
     const wide = Math.max(7, this.x(1) - this.x(0)), high = Math.max(7, this.row);
     const [x, y] = this.middle({ row, column });
-    Object.assign(pen, { strokeStyle: colour, lineWidth: 2 });
-    pen.strokeRect(x - wide / 2 + 1, y - high / 2 + 1, wide - 2, high - 2);
+    for (const [strokeStyle, lineWidth] of [[themeColour("back"), 4], [colour, 2]]) {
+      Object.assign(pen, { strokeStyle, lineWidth });
+      pen.strokeRect(x - wide / 2 + 1, y - high / 2 + 1, wide - 2, high - 2);
+    }
   }
 
   #image(ratio) {

@@ -72,9 +72,11 @@ function marks(pen) {
   state.rows.forEach((series, row) => findingsOf(series).forEach((one) => {
     if (one.step === null || (one !== first && one.statistic && one.statistic !== shown("statistic"))) return;
     const cell = { row, column: binOf(one.step) }, [x, y] = heatMap.middle(cell);
-    pen.fillStyle = themeColour("fore");
-    if (one === first) heatMap.frame(pen, cell, themeColour("fail"));
-    else pen.fillRect(x - 1.5, y - 1.5, 3, 3);
+    if (one === first) return heatMap.frame(pen, cell, themeColour("fail"));
+    for (const [colour, size] of [["back", 5], ["fore", 3]]) {
+      pen.fillStyle = themeColour(colour);
+      pen.fillRect(x - size / 2, y - size / 2, size, size);
+    }
   }));
 }
 

@@ -76,7 +76,7 @@ function findings() {
   makeTable(byId("found-scroller"), [
     { title: "Step", width: 64, number: true, of: (one) => one.step },
     { title: "Result", width: 66, of: (one) => one.outcome, look: (one) => one.outcome },
-    { title: "Tensor", width: 340, narrow: 200, name: true, of: findingName },
+    { title: "Tensor", width: 260, narrow: 200, name: true, of: findingName },
     { title: "Statistic", width: 80, of: (one) => one.statistic },
     { title: "Rule", width: 90, of: (one) => one.rule },
     { title: "Finding", width: 320, grow: true, of: (one) => one.message },
