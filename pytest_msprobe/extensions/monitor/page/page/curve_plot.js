@@ -68,7 +68,7 @@ function along(axis, span) {
 function across(unit, { low, high, isLog }, isSmall) {
   const places = isSmall ? [low, high] : isLog ? powersBetween(low, high) : null;
   const given = places ? { splits: () => places, filter: (_, ticks) => ticks } : {};
-  return plotAxis(unit, 58, { ...given, values: (_, ticks) => ticks.map(shortText) });
+  return plotAxis(unit, isSmall ? 44 : 58, { ...given, values: (_, ticks) => ticks.map(shortText) });
 }
 
 function powersBetween(low, high) {

@@ -29,7 +29,7 @@ function gapOf(level) {
 /* Steps of a bin, and the bin of a step. */
 
 const lastStep = (bin) => (bin + 1 < BINS ? page.starts[bin + 1] - 1 : page.last);
-const middleOf = (bin) => (page.binned ? (page.starts[bin] + lastStep(bin)) / 2 : page.starts[bin]);
+const middleOf = (bin) => (page.binned ? Math.floor((page.starts[bin] + lastStep(bin)) / 2) : page.starts[bin]);
 const binOf = (step) => Math.max(0, page.starts.findLastIndex((start) => start <= step));
 
 function binText(bin) {

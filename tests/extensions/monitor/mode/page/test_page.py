@@ -198,6 +198,13 @@ def test_the_numbers_of_a_plot_are_downloaded(look: Callable[..., Any]) -> None:
     ]
 
 
+def test_bins_are_at_whole_steps(look: Callable[..., Any]) -> None:
+    browser = look({norm("layers.0.output", "actv"): [*range(1000)]})
+    steps = [line.split(",")[0] for line in browser.execute_script("return csvOf(state.rows[0])").splitlines()[1:]]
+    assert len(steps) == 400
+    assert all(step.isdigit() for step in steps)
+
+
 def test_a_drag_over_a_plot_zooms_the_map_and_a_double_click_takes_it_back(look: Callable[..., Any]) -> None:
     from selenium.webdriver import ActionChains
 
