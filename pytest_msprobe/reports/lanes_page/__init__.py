@@ -58,7 +58,7 @@ class Lanes:
 
 def write_lanes_page(path: Path, lanes: Lanes, *, title: str) -> None:
     """Write the page. Names and messages are data and never markup. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(lanes), title=title, parts=("table",))
+    write_page(path, __package__, _data(lanes), title=title, parts=("grid", "table"))
 
 
 def _data(lanes: Lanes) -> dict[str, Any]:

@@ -41,14 +41,14 @@ def calls() -> list[LaneCall]:
 
 def colour_at(browser: Any, lane: int, column: int) -> list[int]:
     script = """const [lane, column] = arguments, ratio = devicePixelRatio;
-        const x = columnX(column) + 6, y = laneY(lane) + grid.lane - 5;
-        return [...byId("grid").getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)"""
+        const x = grid.x(column) + 6, y = grid.y(lane) + grid.row - 5;
+        return [...grid.canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)"""
     found: list[int] = browser.execute_script(script, lane, column)
     return found
 
 
 def press(browser: Any, *keys: str) -> None:
-    browser.find_element("id", "grid").send_keys(*keys)
+    browser.find_element("css selector", ".cells canvas").send_keys(*keys)
 
 
 def test_it_opens_where_it_began_and_shows_what_was_found(look: Callable[..., Any]) -> None:
@@ -68,10 +68,52 @@ def test_cells_have_the_colour_of_what_came_of_them(look: Callable[..., Any]) ->
     assert colour_at(browser, 2, 1) == right
 
 
+def share_of_ink(browser: Any, lane: int, column: int) -> float:
+    """Return how much of the middle of a cell is coloured."""
+    script = """const [row, column] = arguments, [x, y] = grid.middle({ row, column });
+        const { data } = grid.canvas.getContext("2d").getImageData(x + 12, y - 8, 32, 16);
+        return data.filter((_, at) => at % 4 === 3).reduce((sum, alpha) => sum + alpha / 255, 0) / (32 * 16)"""
+    share: float = browser.execute_script(script, lane, column)
+    return share
+
+
+def test_what_is_missing_is_hatched_and_a_partner_more_closely(look: Callable[..., Any]) -> None:
+    made = calls()
+    made[0] = LaneCall(0, 0, "op.0", "missing")
+    made[4] = LaneCall(1, 0, "op.0", "partner")
+    browser = look(made)
+    missing, partner, wrong = [share_of_ink(browser, *place) for place in ((0, 0), (1, 0), (1, 2))]
+    assert 0.1 < missing < 0.35
+    assert 0.35 < partner < 0.7
+    assert wrong == 1
+
+
+def test_a_drag_shows_fewer_calls_and_escape_all_of_them(look: Callable[..., Any]) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser = look([LaneCall(0, column, f"op.{column}", "pass") for column in range(100)], lanes=1)
+    canvas = browser.find_element("css selector", ".cells canvas")
+    ActionChains(browser).move_to_element(canvas).move_by_offset(
+        0, -canvas.size["height"] // 2 + 30
+    ).click_and_hold().move_by_offset(200, 0).release().perform()
+    first, last = browser.execute_script("return [grid.from, grid.to]")
+    assert 30 < first < last < 90
+    press(browser, "\ue00c")
+    assert browser.execute_script("return [grid.from, grid.to]") == [0, 100]
+
+
+def test_arrow_keys_go_over_places_without_a_call(look: Callable[..., Any]) -> None:
+    browser = look([LaneCall(0, 0, "op.0", "pass"), LaneCall(0, 2, "op.2", "fail"), LaneCall(1, 1, "op.1", "pass")])
+    press(browser, "\ue012")
+    assert texts(browser, "#grid-box [role=status]") == ["rank 0"]
+    press(browser, "\ue015")
+    assert texts(browser, "#details h2") == ["op.1"]
+
+
 def test_arrow_keys_go_along_a_lane_and_to_others(look: Callable[..., Any]) -> None:
     browser = look(calls())
     press(browser, "\ue014", "\ue015")  # right, down
-    assert texts(browser, "#cell") == ["rank 2, op.3: high: inf received"]
+    assert texts(browser, "#grid-box [role=status]") == ["rank 2, op.3: high: inf received"]
     press(browser, "n")
     assert texts(browser, "#details h2") == [HOSTILE]
 

@@ -189,7 +189,7 @@ def _message(alarmed: Alarmed) -> str:
 
 def write_html(path: Path, page: WatchedPage) -> None:
     """Write the page. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(page), title="Monitored run", parts=("uplot", "plot", "table"))
+    write_page(path, __package__, _data(page), title="Monitored run", parts=("grid", "uplot", "plot", "table"))
 
 
 def _data(page: WatchedPage) -> dict[str, Any]:
@@ -206,12 +206,11 @@ def _data(page: WatchedPage) -> dict[str, Any]:
         "times": None if page.times is None else page.times.tolist(),
         "pair": page.is_pair,
         "ranks": page.ranks,
-        "tensors": list(tensors),
+        "tensors": [tensor._asdict() for tensor in tensors],
         "statistics": list(dict.fromkeys(curves.key.statistic for curves in page.curves)),
         "series": [_series(curves, tensors) for curves in page.curves],
         "findings": [_finding(finding, tensors) for finding in page.findings],
-        "first": 0,
-        "widest": page.widest and [page.widest.curves, page.widest.step, page.widest.words],
+        "widest": page.widest and {"series": page.widest.curves, "step": page.widest.step, "words": page.widest.words},
         "files": page.files,
         "commands": page.commands,
         "notes": page.notes,
@@ -226,17 +225,17 @@ def _data(page: WatchedPage) -> dict[str, Any]:
     }
 
 
-def _series(curves: Curves, tensors: dict[Watched, int]) -> list[Any]:
-    return [
-        curves.rank,
-        tensors[curves.key.watched],
-        curves.key.statistic,
-        _both(curves.target),
-        _both(curves.golden),
-        None if curves.gap is None else _base64(curves.gap),
-        None if curves.exact is None else _exact(curves.exact),
-        None if curves.compared is None else _compared(curves.compared),
-    ]
+def _series(curves: Curves, tensors: dict[Watched, int]) -> dict[str, Any]:
+    return {
+        "rank": curves.rank,
+        "tensor": tensors[curves.key.watched],
+        "statistic": curves.key.statistic,
+        "target": _both(curves.target),
+        "golden": _both(curves.golden),
+        "gap": None if curves.gap is None else _base64(curves.gap),
+        "exact": None if curves.exact is None else _exact(curves.exact),
+        "compared": None if curves.compared is None else _compared(curves.compared),
+    }
 
 
 def _both(envelope: Envelope | None) -> str | None:
@@ -265,7 +264,13 @@ def _base64(values: NDArray[Any]) -> str:
     return base64.b64encode(values.tobytes()).decode()
 
 
-def _finding(finding: Finding, tensors: dict[Watched, int]) -> list[Any]:
-    key = finding.key
-    place = tensors.get(key.watched, -1)
-    return [finding.rank, place, key.statistic, finding.step, finding.outcome, finding.rule, finding.message]
+def _finding(finding: Finding, tensors: dict[Watched, int]) -> dict[str, Any]:
+    return {
+        "rank": finding.rank,
+        "tensor": tensors.get(finding.key.watched, -1),
+        "statistic": finding.key.statistic,
+        "step": finding.step,
+        "outcome": finding.outcome,
+        "rule": finding.rule,
+        "message": finding.message,
+    }

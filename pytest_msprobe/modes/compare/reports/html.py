@@ -52,8 +52,7 @@ def write_html(
     ``layers`` gives those of fed calls. ``places`` are step, rank and target's dump of each, ``commands`` are on its
     records. ``notes`` are sentences on the runs as a whole, asked for when all calls have been read. ``limits`` are
     those of the scaled error, by dtype; the page draws those of dtypes that it holds. ``metrics`` are the user's.
-    ``tokens``, of training against inference, has the ``labels`` of tokens, their log probabilities of both runs, and
-    sentences as ``lines``.
+    ``tokens``, of training against inference, has their ``labels``, log probabilities of both runs, and ``lines``.
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
@@ -65,7 +64,8 @@ def write_html(
         "places": places or [(None, None, "")] * len(pairs),
         "commands": commands,
     }
-    write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "uplot", "plot", "table"))
+    parts = ("dagre", "graph", "grid", "uplot", "plot", "table")
+    write_page(path, __package__, data, title="Comparison", parts=parts)
 
 
 def _data(

@@ -1,19 +1,19 @@
 /* Calls by place: each column of the page is a list. */
 
+// From the gravest, of which the severity is 7.
 const OUTCOMES = ["fail", "missing", "partner", "warn", "pass", "skip", ""];
 const OUTCOME_WORDS = {
   fail: "wrong", missing: "missing", partner: "with one that is wrong", warn: "warned", pass: "right",
   skip: "not judged, with a reason", "": "not judged",
 };
-const SEVERITY = { fail: 6, missing: 5, partner: 4, warn: 3, pass: 2, skip: 1, "": 0 };
-const MISSING = SEVERITY.missing;
 const { lane: laneOf, column: columnOf, name: nameOf } = page.columns;
 const word = (name, call) => page.words[name][page.columns[name][call]];
 const outcomeOf = (call) => word("outcome", call);
 const rankOf = (call) => page.lanes[laneOf[call]];
 const allCalls = Array.from(nameOf, (_, call) => call);
 const columnCount = columnOf.reduce((most, column) => Math.max(most, column + 1), 1);
-const severityOf = page.words.outcome.map((outcome) => SEVERITY[outcome] ?? SEVERITY.fail);
+const severityAs = (outcome) => OUTCOMES.length - Math.max(0, OUTCOMES.indexOf(outcome));
+const MISSING = severityAs("missing"), severityOf = page.words.outcome.map(severityAs);
 const severity = (call) => severityOf[page.columns.outcome[call]];
 const beginnings = new Set(page.begins);
 

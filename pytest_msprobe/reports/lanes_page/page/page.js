@@ -28,9 +28,7 @@ function sentenceOf(call) {
 
 function show(call) {
   showSheet(sheetOf(call), fragmentOf(call));
-  byId("cell").textContent = sentenceOf(call);
-  bringIntoGrid(call);
-  drawGrid();
+  grid.goTo(placeOf(call));
 }
 
 function sheetOf(call) {
@@ -67,9 +65,10 @@ function legend() {
   const met = OUTCOMES.filter((outcome) => page.words.outcome.includes(outcome));
   const sample = (outcome) => element("i", [], outcome, outcome ? {} : { style: "color: var(--line)" });
   const left = Math.max(0, page.arrows.length - MOST_LINES) + Math.max(0, wrongJoins.length - MOST_LINES);
+  byId("legend").before(grid.buttons());
   byId("legend").append(
     ...met.map((outcome) => element("span", [sample(outcome), OUTCOME_WORDS[outcome]])),
-    ...(page.begins.length ? [element("span", "▼ it begins here", "fail")] : []),
+    ...(page.begins.length ? [element("span", "▼ it begins here")] : []),
     ...(left ? [element("span", `${plural(left, "line")} left out: an open call names its own`)] : []),
   );
 }
@@ -80,16 +79,8 @@ choices(byId("lane"), ["all ranks", ...page.lanes].map((name, place) => [name, p
   table.refresh();
 });
 byId("lane").hidden = page.lanes.length < 2;
-for (const [id, by] of [["wider", 0.5], ["narrower", 2], ["whole", Infinity]]) {
-  byId(id).addEventListener("click", () => zoomGrid(by));
-}
-for (const change of ["resize", "themechange"]) window.addEventListener(change, drawGrid);
 legend();
 table.refresh();
-const first = page.begins[0] ?? ranked.find((call) => severity(call) >= SEVERITY.warn);
+const first = page.begins[0] ?? ranked.find((call) => severity(call) >= severityAs("warn"));
 const nothing = element("p", "Nothing is wrong. Choose a call to see what is known of it.", "soft");
-table.followLinks(linkedCall, () => {
-  if (first !== undefined) return table.goTo(first);
-  byId("details").replaceChildren(nothing);
-  drawGrid();
-});
+table.followLinks(linkedCall, () => (first === undefined ? showSheet([nothing], "") : table.goTo(first)));

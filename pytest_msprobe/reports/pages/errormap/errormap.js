@@ -29,11 +29,10 @@ function errorMap(map) {
     pen.fillStyle = levelColour(level);
     pen.fillRect(x * wide, y * high, wide, high);
   }));
-  canvas.addEventListener("mousemove", (event) => {
-    const box = canvas.getBoundingClientRect(), at = (share, count) => Math.min(count - 1, Math.floor(share * count));
-    const x = at((event.clientX - box.left) / box.width, across);
-    const y = at((event.clientY - box.top) / box.height, lines.length);
-    if (x < 0 || y < 0) return;
+  canvas.addEventListener("mousemove", ({ offsetX, offsetY }) => {
+    const x = Math.floor((across * offsetX) / canvas.clientWidth);
+    const y = Math.floor((lines.length * offsetY) / canvas.clientHeight);
+    if (!lines[y]?.[x]) return;
     const row = spanText("row", y, map.block[0], map.rows), column = spanText("column", x, map.block[1], map.columns);
     caption.textContent = `${row}, ${column}: ${levelText(lines[y][x])}`;
   });

@@ -12,6 +12,4 @@ function barChart(names, series, { label, titleOf, scale = (count) => Math.log10
   return svg("svg", facts, [...bars, ...words]);
 }
 
-function shortCount(count) {
-  return count < 1e4 ? String(count) : count < 1e7 ? `${Math.round(count / 1e3)}k` : `${Math.round(count / 1e6)}M`;
-}
+const shortCount = (count) => count.toLocaleString("en", { notation: "compact", maximumFractionDigits: 0 });

@@ -56,32 +56,3 @@ function sharpPen(canvas, width, height) {
   pen.font = "11px system-ui, sans-serif";
   return pen;
 }
-
-/* Show a tip next to the pointer, on the side where there is room; without a text it is hidden. */
-function showTip(box, event, text) {
-  const tip = byId("tip"), { left, top, width, height } = box.getBoundingClientRect();
-  tip.hidden = !text;
-  if (!text) return;
-  const x = event.clientX - left, isLeft = x < width / 2;
-  tip.textContent = text;
-  Object.assign(tip.style, {
-    left: isLeft ? `${x + 12}px` : "auto", right: isLeft ? "auto" : `${width - x + 12}px`,
-    top: `${Math.min(event.clientY - top + 12, height - 48)}px`,
-  });
-}
-
-/* What a pointer does on a canvas of cells: `tipOf` the cell under it is shown in a box, a click chooses the cell, and
-   what `isDrag` from one cell to another zooms. */
-function onCells(canvas, box, { cellAt, tipOf, choose, isDrag, zoom }) {
-  let pressed = null;
-  const show = (event, cell) => showTip(box, event, cell ? tipOf(cell) : "");
-  canvas.addEventListener("mousemove", (event) => show(event, cellAt(event)));
-  canvas.addEventListener("mouseleave", (event) => show(event, null));
-  canvas.addEventListener("mousedown", (event) => { pressed = cellAt(event); });
-  canvas.addEventListener("mouseup", (event) => {
-    const cell = cellAt(event), from = pressed;
-    pressed = null;
-    if (cell && from && isDrag(from, cell)) zoom(from, cell);
-    else if (cell) choose(cell);
-  });
-}

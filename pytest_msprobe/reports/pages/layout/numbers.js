@@ -2,7 +2,8 @@ function numberText(value) {
   if (typeof value !== "number") return value ?? "";
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
   const size = Math.abs(value);
-  return value !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(4) : String(+value.toPrecision(7));
+  const isShort = value === 0 || (size >= 1e-3 && size < 1e6);
+  return isShort ? String(+value.toPrecision(7)) : (+value.toPrecision(5)).toExponential().replace("+", "");
 }
 
 function asNumber(value) {

@@ -332,21 +332,58 @@ def test_fifty_thousand_values_can_be_scrolled_through(look: Callable[..., Any])
     until(browser, lambda: "Functional.linear.24999.forward.output.0" in names(browser))
 
 
-def test_the_map_shows_where_modules_differ_by_step_and_rank(look: Callable[..., Any]) -> None:
-    pairs = ("step 0, rank 0", "step 0, rank 1", "step 1, rank 0", "step 1, rank 1")
+PAIRS = ("step 0, rank 0", "step 0, rank 1", "step 1, rank 0", "step 1, rank 1")
+
+
+@pytest.fixture
+def step_map(look: Callable[..., Any]) -> Any:
+    """Open the map of three modules in four pairs; the second is wrong in the last pair."""
     calls = [call(place, pair=pair) for pair in range(4) for place in range(3)]
     calls[-2] = call(1, "fail", pair=3, cause="culprit", error=0.25)
-    browser = look(calls, pairs)
+    browser = look(calls, PAIRS)
     click(browser, "byId('tab-map')")
-    assert texts(browser, "#map thead th") == ["module", *pairs]
-    assert texts(browser, "#map tbody th") == [f"model.layers.{layer}.mlp" for layer in range(3)]
-    assert texts(browser, "#map td button.fail") == ["\u25c6"]
-    title = browser.execute_script("return document.querySelector('#map td button.fail').title")
-    assert title == "model.layers.1.mlp, step 1, rank 1: 1 of 1 call wrong, greatest scaled error 0.25"
-    click(browser, "document.querySelector('#map td button.fail')")
-    assert texts(browser, "#count") == ["2 of 24 values in model.layers.1.mlp"]
-    assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
-    assert browser.get_log("browser") == []
+    return browser
+
+
+WRONG = "model.layers.1.mlp, step 1, rank 1: 1 of 1 call wrong, greatest scaled error 0.25"
+
+
+def on_map(browser: Any, *events: str) -> None:
+    """Let a pointer do something in the cell of the wrong module."""
+    script = """const { left, top } = stepMap.canvas.getBoundingClientRect();
+        const [x, y] = stepMap.middle({ row: 1, column: 3 }), place = { clientX: left + x, clientY: top + y };
+        for (const name of arguments) stepMap.canvas.dispatchEvent(new MouseEvent(name, place));"""
+    browser.execute_script(script, *events)
+
+
+def test_the_map_shows_where_modules_differ_by_step_and_rank(step_map: Any) -> None:
+    (text,) = texts(step_map, "#map p")
+    assert "3 modules by step and rank; darker red is a larger error" in text
+    colours = step_map.execute_script("""const { width, height } = stepMap.canvas, ratio = devicePixelRatio;
+        const { data } = stepMap.canvas.getContext("2d").getImageData(0, 0, width, height);
+        return [0, 1, 2].map((row) => [0, 1, 2, 3].map((column) => {
+          const [x, y] = stepMap.middle({ row, column }).map((one) => Math.round(one * ratio));
+          return [...data.slice(4 * ((y + 8) * width + x), 4 * ((y + 8) * width + x) + 3)].join();
+        }))""")
+    others = [(row, pair) for row in range(3) for pair in range(4) if colours[row][pair] != colours[0][0]]
+    assert others == [(1, 3)]
+    on_map(step_map, "mousemove")
+    assert texts(step_map, "#map .tip") == [WRONG]
+    assert step_map.get_log("browser") == []
+
+
+def test_a_clicked_cell_of_the_map_is_shown_in_the_table(step_map: Any) -> None:
+    on_map(step_map, "mousedown", "mouseup")
+    assert texts(step_map, "#count") == ["2 of 24 values in model.layers.1.mlp"]
+    assert names(step_map) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
+
+
+def test_keys_go_through_the_map_and_show_a_cell_in_the_table(step_map: Any) -> None:
+    canvas = step_map.find_element("css selector", "#map canvas")
+    canvas.send_keys("\ue015", "\ue010")  # down, to the end
+    assert texts(step_map, "#map [role=status]") == [WRONG]
+    canvas.send_keys("\ue007")
+    assert texts(step_map, "#count") == ["2 of 24 values in model.layers.1.mlp"]
 
 
 def test_paper_has_what_is_wrong_and_the_plot_in_black_on_white(look: Callable[..., Any]) -> None:

@@ -1,118 +1,108 @@
-/* One plot of lines over steps or times, drawn by uPlot: dragging zooms the heat map and all plots, a click chooses a step. */
+/* Plots of lines over steps or times, by uPlot: dragging zooms the heat map and all plots, a click chooses a step. */
 
-const MARK = 4, MOST_POWERS = 6, TIME_SPACE = 80;
+// Of positive values the scale begins at a low quantile.
+const LOW_QUANTILE = 0.05, SPAN = 100, FOOT_ROOM = 0.04, MARK = 4, MOST_POWERS = 6, TIME_SPACE = 80, DAY = 86_400;
+const PLACES = { step: (step) => step, time: timeOf };
 
-class CurvePlot {
-  /* `lines` may have a colour; `steps` are marked. A small plot has no labels but the ends of its scale, and is not
-     followed by the pointer. */
-  constructor(box, lines, { width, height, label, unit, steps, wanted, axis, range = null, isSmall = false }) {
-    Object.assign(this, { lines, steps, isSmall, axis: AXES[axis], ends: endsInSight() });
-    // The scale is that of what is in sight, and shows what was before the first finding.
-    const points = pointsInSight(lines), first = Math.min(...steps);
-    this.scale = scaleOf(points, range, wanted, steps.length ? points.filter(([step]) => step < first) : []);
-    this.below = points.filter(([, low]) => this.scale.isLog && low < this.scale.low);
-    this.notFinite = points.filter(([, low, high]) => !Number.isFinite(low) || !Number.isFinite(high));
-    this.plot = new uPlot(this.#options(width, height, unit), this.#data(), box);
-    if (!isSmall) this.plot.over.addEventListener("mousemove", (event) => onStep(this.#binAt(event.offsetX), this));
-    filled(box, [], { role: "img", "aria-label": label });
-  }
+/* At `marked` steps something was found. `wanted` is the scale that the reader chose,
+   `range` one that several plots share. A small plot has no labels but those of its scale, and no pointer. */
+function plotCurves(box, lines, { width, height, label, unit, marked = [], wanted, axis, range, isSmall = false }) {
+  const points = pointsInSight(lines), ends = endsInSight(), place = PLACES[axis], [first, last] = ends.map(place);
+  // The scale is that of what is in sight, and shows what was before the first finding.
+  const scale = scaleOf(points, range, wanted, points.filter(([step]) => step < Math.min(...marked)));
+  const below = points.filter(([, low]) => scale.isLog && low < scale.low);
+  const notFinite = points.filter(([, low, high]) => !Number.isFinite(low) || !Number.isFinite(high));
+  // What is not finite leaves a gap.
+  const held = (value) => (Number.isFinite(value) ? Math.max(value, scale.isLog ? scale.low : value) : null);
+  const columnsOf = ({ low, high, isBand }) => (isBand ? [low, high] : [low]).map((values) => values.map(held));
+  const [steps, ...columns] = lines.length ? uPlot.join(lines.map((line) => [line.x, ...columnsOf(line)])) : [[]];
+  const binAt = (x) => binOf(steps[plot.posToIdx(x)] ?? ends[0]);
+  const select = ({ select: { left, width: wide } }) => {
+    const [from, to] = [left, left + wide].map(binAt);
+    // The plot is made anew by it.
+    if (wide >= LEAST_DRAG) setTimeout(() => heatMap.showColumns(from, to + 1));
+  };
+  const found = { place, notFinite, below, marked: marked.filter((step) => step >= ends[0] && step <= ends[1]) };
+  const plot = new uPlot({
+    width, height, legend: { show: false }, ...(isSmall ? { padding: [8, 6, 8, 0] } : {}), ...looksOf(lines),
+    scales: {
+      x: { time: axis === "time", range: [first, last > first ? last : first + 1] },
+      y: { distr: scale.isLog ? 3 : 1, range: [scale.low, scale.high] },
+    },
+    axes: [isSmall ? { show: false } : along(axis, last - first), across(unit, scale, isSmall)],
+    cursor: {
+      show: !isSmall, drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false,
+      sync: isSmall ? {} : { key: "curves", filters: { pub: (type) => type === "mousemove" } },
+    },
+    hooks: { setSelect: [select], draw: [(drawn) => drawMarks(drawn, found)] },
+  }, [steps.map(place), ...columns], box);
+  if (!isSmall) plot.over.addEventListener("mousemove", (event) => showStep(binAt(event.offsetX)));
+  filled(box, [], { role: "img", "aria-label": label });
+  return { plot, lines, scale, ...found };
+}
 
-  #binAt(x) {
-    return binOf(this.axis.stepAt(this.plot.posToVal(x, "x")));
-  }
+const COLOURS = { target: "target", golden: "golden", gap: "fail", allowed: "soft" };
 
-  #options(width, height, unit) {
-    const { scale, isSmall, axis: { isTime, place } } = this, [first, last] = this.ends.map(place);
-    return {
-      width, height, legend: { show: false }, ...(isSmall ? { padding: [8, 6, 8, 0] } : {}),
-      scales: {
-        x: { time: isTime, range: [first, last > first ? last : first + 1] },
-        y: { distr: scale.isLog ? 3 : 1, range: [scale.low, scale.high] },
-      },
-      axes: [this.#along(last - first), this.#across(unit)],
-      series: [{}, ...this.lines.flatMap((line) => this.#series(line))],
-      bands: this.#bands(),
-      cursor: { show: !isSmall, drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
-      hooks: { setSelect: [(plot) => this.#zoom(plot)], draw: [(plot) => this.#marks(plot)] },
-    };
-  }
-
-  #along(span) {
-    if (this.isSmall) return { show: false };
-    if (!this.axis.isTime) return plotAxis("step", 22, { incrs: WHOLE_STEPS });
-    return plotAxis("time", 22, { space: TIME_SPACE, values: (_, times) => times.map((time) => timeMark(time, span)) });
-  }
-
-  #across(unit) {
-    const { low, high, isLog } = this.scale;
-    const places = this.isSmall ? [low, high] : isLog ? powersBetween(low, high) : null;
-    const given = places ? { splits: () => places, filter: (_, ticks) => ticks } : {};
-    const textOf = (value) => (value === null ? "" : shortText(this.isSmall ? +value.toPrecision(3) : value));
-    return plotAxis(unit || undefined, 58, { ...given, values: (_, ticks) => ticks.map(textOf) });
-  }
-
-  #colourOf(line) {
-    return line.colour ?? themeColour({ gap: "fail", allowed: "soft" }[line.className] ?? line.className);
-  }
-
-  #series(line) {
+function looksOf(lines) {
+  const series = [{}], bands = [];
+  for (const line of lines) {
+    const colour = themeColour(COLOURS[line.className]);
     const one = {
-      stroke: this.#colourOf(line), width: line.className === "golden" ? 2.5 : 1.4, alpha: line.isFaint ? 0.3 : 1,
+      stroke: colour, width: line.className === "golden" ? 2.5 : 1.4, alpha: line.isFaint ? 0.3 : 1,
       dash: line.className === "allowed" ? [4, 3] : undefined, points: { show: line.x.length < 3 },
     };
-    return line.isBand ? [one, one] : [one];
+    const fill = `color-mix(in srgb, ${colour} 22%, transparent)`;
+    if (line.isBand) bands.push({ series: [series.length + 1, series.length], fill });
+    series.push(...(line.isBand ? [one, one] : [one]));
   }
+  return { series, bands };
+}
 
-  #bands() {
-    const bands = [];
-    let at = 1;
-    for (const line of this.lines) {
-      if (line.isBand) bands.push({ series: [at + 1, at], fill: `color-mix(in srgb, ${this.#colourOf(line)} 22%, transparent)` });
-      at += line.isBand ? 2 : 1;
-    }
-    return bands;
-  }
+function along(axis, span) {
+  if (axis === "step") return plotAxis("step", 22, { incrs: WHOLE_STEPS });
+  const parts = span > 2 * DAY ? { month: "short", day: "numeric", hour: "2-digit" } : { timeStyle: "medium" };
+  const values = (_, times) => times.map((time) => new Date(time * 1000).toLocaleString(undefined, parts));
+  return plotAxis("time", 22, { space: TIME_SPACE, values });
+}
 
-  // What is not finite leaves a gap.
-  #data() {
-    const held = (value) => (Number.isFinite(value) ? Math.max(value, this.scale.isLog ? this.scale.low : value) : null);
-    const tables = this.lines.map(({ x, low, high, isBand }) => [x.map(this.axis.place), low.map(held), ...(isBand ? [high.map(held)] : [])]);
-    return tables.length ? uPlot.join(tables) : [[]];
-  }
-
-  #zoom(plot) {
-    const { left, width } = plot.select;
-    if (width < 6) return;
-    const [from, to] = [left, left + width].map((x) => this.#binAt(x));
-    // The plot is made anew by it.
-    setTimeout(() => zoom(from, to));
-  }
-
-  moveTo(bin) {
-    this.plot.setCursor({ left: this.plot.valToPos(this.axis.place(middleOf(bin)), "x"), top: 10 });
-  }
-
-  #marks(plot) {
-    const pen = plot.ctx, { top, height } = plot.bbox, ratio = devicePixelRatio;
-    const x = (step) => plot.valToPos(this.axis.place(step), "x", true);
-    pen.save();
-    for (const step of this.steps.filter((one) => one >= this.ends[0] && one <= this.ends[1])) {
-      strokeThrough(pen, [[x(step), top], [x(step), top + height]], themeColour("fail"), [3 * ratio, 3 * ratio]);
-    }
-    pen.fillStyle = themeColour("not-finite");
-    pen.font = `bold ${11 * ratio}px system-ui, sans-serif`;
-    pen.textAlign = "center";
-    for (const [step] of this.notFinite) pen.fillText("×", x(step), top + 9 * ratio);
-    for (const [step] of this.below) pointDown(pen, x(step), top + height, MARK * ratio, themeColour("soft"));
-    pen.restore();
-  }
+function across(unit, { low, high, isLog }, isSmall) {
+  const places = isSmall ? [low, high] : isLog ? powersBetween(low, high) : null;
+  const given = places ? { splits: () => places, filter: (_, ticks) => ticks } : {};
+  return plotAxis(unit, isSmall ? 44 : 58, { ...given, values: (_, ticks) => ticks.map(shortText) });
 }
 
 function powersBetween(low, high) {
-  const first = Math.round(Math.log10(low)), last = Math.round(Math.log10(high)), every = Math.ceil((last - first) / MOST_POWERS);
-  return Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, at) => 10 ** (first + at * every));
+  const [first, last] = [low, high].map((end) => Math.round(Math.log10(end)));
+  const every = Math.ceil((last - first) / MOST_POWERS), count = Math.floor((last - first) / every) + 1;
+  return Array.from({ length: count }, (_, at) => 10 ** (first + at * every));
 }
 
-function middleOf(bin) {
-  return page.binned ? (page.starts[bin] + lastStep(bin)) / 2 : page.starts[bin];
+/* Lines at findings, crosses at what is not finite, triangles at what is below the scale. */
+function drawMarks({ ctx: pen, bbox: { top, height }, valToPos }, { place, notFinite, below, marked }) {
+  const ratio = devicePixelRatio, dash = [3 * ratio, 3 * ratio], x = (step) => valToPos(place(step), "x", true);
+  pen.save();
+  Object.assign(pen, { font: `bold ${11 * ratio}px system-ui`, textAlign: "center" });
+  for (const step of marked) strokeThrough(pen, [[x(step), top], [x(step), top + height]], themeColour("fail"), dash);
+  pen.fillStyle = themeColour("not-finite");
+  for (const [step] of notFinite) pen.fillText("×", x(step), top + 9 * ratio);
+  for (const [step] of below) pointDown(pen, x(step), top + height, MARK * ratio, themeColour("soft"));
+  pen.restore();
+}
+
+/* The scale is logarithmic where all values are positive and span more than two decades, unless the reader chose. It
+   begins at a low quantile, so that neither an explosion hides what was before it nor a stray tiny value flattens the
+   rest; what is below is drawn at its foot. The foot is a quantile of the `healthy` points too, of which there may be
+   few before an explosion that lasts. Many decades begin where a curve along the foot is not taken for the axis. */
+function scaleOf(points, range, wanted, healthy) {
+  const [low, high] = range ?? rangeOf(points) ?? [0, 1], foot = Math.min(footOf(points), footOf(healthy));
+  const isWide = wanted === "auto" && !range && low >= 0 && foot < high / SPAN;
+  const isLog = foot < Infinity && high > 0 && (isWide || wanted === "log");
+  const decades = () => uPlot.rangeLog(foot * (foot / high) ** FOOT_ROOM, high, 10, true);
+  const ends = isLog ? decades() : uPlot.rangeNum(low, low || high ? high : 1, 0.05);
+  return { isLog, low: ends[0], high: ends[1] };
+}
+
+function footOf(points) {
+  const values = points.map(([, low, high]) => (low > 0 ? low : high)).filter((value) => value > 0 && value < Infinity);
+  return Float64Array.from(values).sort()[Math.floor((values.length - 1) * LOW_QUANTILE)] ?? Infinity;
 }

@@ -1,20 +1,14 @@
 /* What the page holds. A bin is a group of consecutive watched steps. */
 
-// A tensor: [task, virtual pipeline stage, name, micro step or null], in the order of computing.
-const TENSOR = { task: 0, stage: 1, name: 2, micro: 3 };
-// A series: [rank, tensor, statistic, target, golden, gap, exact, compared]; curves are base64 of float32, lows then highs.
-const SERIES = { rank: 0, tensor: 1, statistic: 2, target: 3, golden: 4, gap: 5, exact: 6, compared: 7 };
-// A finding: [rank, tensor, statistic, step or null, outcome, rule, message]
-const FINDING = { rank: 0, tensor: 1, statistic: 2, step: 3, outcome: 4, rule: 5, message: 6 };
-// Where two runs are farthest apart: [series, step, words]
-const WIDEST = { series: 0, step: 1, words: 2 };
-const BINS = page.starts.length;
+const BINS = page.starts.length, TIME_STYLE = { dateStyle: "short", timeStyle: "medium" };
 
-function bytes(text) {
-  const raw = atob(text), made = new Uint8Array(raw.length);
-  for (let at = 0; at < raw.length; at++) made[at] = raw.charCodeAt(at);
-  return made;
-}
+// Tensors are in the order of computing; each has its findings by rank. Curves are base64 of float32, lows then highs.
+page.tensors.forEach((tensor, at) => Object.assign(tensor, { at, found: {} }));
+for (const one of [...page.series, ...page.findings]) one.tensor = page.tensors[one.tensor];
+for (const one of page.findings) if (one.tensor) (one.tensor.found[one.rank] ??= []).push(one);
+const findingsOf = (series) => series.tensor.found[series.rank] ?? [];
+
+const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
 
 function curve(series, side) {
   series.curves ??= {};
@@ -32,30 +26,19 @@ function gapOf(level) {
   return page.gap.least * (page.gap.greatest / page.gap.least) ** ((level - first) / (last - first));
 }
 
-function lastStep(bin) {
-  return bin + 1 < BINS ? page.starts[bin + 1] - 1 : page.last;
-}
+/* Steps of a bin, and the bin of a step. */
+
+const lastStep = (bin) => (bin + 1 < BINS ? page.starts[bin + 1] - 1 : page.last);
+const middleOf = (bin) => (page.binned ? Math.floor((page.starts[bin] + lastStep(bin)) / 2) : page.starts[bin]);
+const binOf = (step) => Math.max(0, page.starts.findLastIndex((start) => start <= step));
 
 function binText(bin) {
-  const first = page.starts[bin], last = lastStep(bin);
-  return `${page.binned && last > first ? `steps ${first} to ${last}` : `step ${first}`}${page.times ? ` (${timeText(page.times[bin])})` : ""}`;
+  const first = page.starts[bin], last = lastStep(bin), isRange = page.binned && last > first;
+  const time = page.times && new Date(page.times[bin] * 1000).toLocaleString(undefined, TIME_STYLE);
+  return `${isRange ? `steps ${first} to ${last}` : `step ${first}`}${time ? ` (${time})` : ""}`;
 }
 
-function binOf(step) {
-  let low = 0, high = BINS;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (page.starts[middle] <= step) low = middle;
-    else high = middle;
-  }
-  return low;
-}
-
-// Where a step is on the axis, in bins: the middle of its own place within its bin.
-function placeOf(step) {
-  const bin = binOf(step);
-  return page.binned ? bin + (step - page.starts[bin] + 0.5) / (lastStep(bin) + 1 - page.starts[bin]) : bin + 0.5;
-}
+const shortText = (value) => numberText(+value.toPrecision(5));
 
 function rangeText(found, bin) {
   if (!found) return "";
@@ -64,27 +47,11 @@ function rangeText(found, bin) {
   return low === high || Number.isNaN(low) ? shortText(low) : `${shortText(low)} to ${shortText(high)}`;
 }
 
-function shortText(value) {
-  if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
-  const size = Math.abs(value);
-  return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e") : String(+value.toPrecision(5));
-}
+/* Names. The first virtual pipeline stage and the first micro step go without saying. */
 
-const tensorOf = (series) => page.tensors[series[SERIES.tensor]];
-const rankOf = (series) => page.ranks[series[SERIES.rank]];
+const rankOf = (series) => page.ranks[series.rank];
+const itemOf = ({ tensor, statistic }) => `${tensor.task}/${tensorText(tensor)}/${statistic}`;
 
-/* Whether a finding is of the tensor of a series, on its rank. */
-function isSameTensor(finding, series) {
-  return finding[FINDING.rank] === series[SERIES.rank] && finding[FINDING.tensor] === series[SERIES.tensor];
-}
-
-function itemOf(series) {
-  const tensor = tensorOf(series);
-  return `${tensor[TENSOR.task]}/${tensorText(tensor)}/${series[SERIES.statistic]}`;
-}
-
-// The first virtual pipeline stage and the first micro step go without saying.
-function tensorText(tensor) {
-  const stage = tensor[TENSOR.stage] ? `vpp${tensor[TENSOR.stage]}:` : "";
-  return `${stage}${tensor[TENSOR.name]}${tensor[TENSOR.micro] ? `:micro${tensor[TENSOR.micro]}` : ""}`;
+function tensorText({ vpp_stage: stage, name, micro_step: micro }) {
+  return `${stage ? `vpp${stage}:` : ""}${name}${micro ? `:micro${micro}` : ""}`;
 }

@@ -1,133 +1,65 @@
 /* The chosen tensor: its curves and what is done with them. */
 
-const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20, FINDINGS_LISTED = 5;
-const curves = {
-  smoothing: remembered("monitor.smoothing", 0), axis: page.times ? remembered("monitor.axis", "step") : "step",
-  scale: "auto", pins: [], plots: [], small: [],
-};
+const LEAST_PLOT = 260, AROUND_PLOT = 20;
+// The plots of the chosen tensor, its own first, and the step that the pointer is at.
+const curves = { plots: [], step: null };
 
 function drawDetails() {
   // Measured first: once it is filled, the browser would have to lay it out twice.
-  const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT);
-  const series = state.rows[state.cursor.row] ?? state.chosen;
-  for (const one of [...curves.plots, ...curves.small]) one.plot.destroy();
-  [curves.plots, curves.small] = [[], []];
+  const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT), series = state.chosen;
+  for (const { plot } of curves.plots.splice(0)) plot.destroy();
+  byId("smoothness").value = Number(shown("smoothing")) || "off";
   if (!series) return box.replaceChildren(element("p", "Choose a row of the heat map to see its curves.", "soft"));
-  const tensor = tensorOf(series), name = tensorText(tensor), statistic = series[SERIES.statistic];
-  const micro = tensor[TENSOR.micro] === null ? "" : `micro step ${tensor[TENSOR.micro]}`;
-  const facts = [tensor[TENSOR.task], rankOf(series), micro];
-  const findings = page.findings.filter((one) => isSameTensor(one, series));
-  const steps = findings.filter((one) => one[FINDING.statistic] === statistic).map((one) => one[FINDING.step]);
+  const { tensor, statistic } = series, name = tensorText(tensor), findings = findingsOf(series);
+  const micro = tensor.micro_step === null ? "" : `micro step ${tensor.micro_step}`;
+  const facts = [tensor.task, rankOf(series), micro];
+  const binned = page.binned ? "least to greatest of each bin" : "";
+  const steps = findings.filter((one) => one.statistic === statistic).map(({ step }) => step);
   box.replaceChildren(
-    element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"), findingsList(findings),
-    curveControls(series), element("div", [], "", { id: "readout" }), titleOf(series), ...pinList(),
+    element("h2", name), element("div", facts.filter(Boolean).join(", "), "soft"),
+    listOf(findings.map(({ message, outcome }) => element("span", message, outcome))),
+    linkButton(linkOf(series)), element("div", [], "", { id: "readout" }),
+    headOf(statistic, series.golden ? ["target", "golden"] : [], series.exact ? "every step" : binned),
   );
-  const options = { width, steps: steps.filter((step) => step !== null) };
+  const options = { width, axis: shown("axis"), marked: steps.filter((step) => step !== null) };
   const [own, gap] = [`${statistic} of ${name}`, `relative gap of ${name}`];
-  addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: curves.scale });
-  if (series[SERIES.gap] && series[SERIES.golden]) {
-    box.append(gapTitle(series));
+  addPlot(shownLines(series), { ...options, height: 220, label: own, unit: statistic, wanted: shown("scale") });
+  if (series.gap && series.golden) {
+    box.append(headOf("relative gap", series.compared ? ["gap", "allowed"] : []));
     addPlot(gapLines(series), { ...options, height: 150, label: gap, unit: "relative gap", wanted: "auto" });
   }
-  box.append(...nextSteps({ dump: page.files[series[SERIES.rank]], record: itemOf(series) }));
+  box.append(...nextSteps({ dump: page.files[series.rank], record: itemOf(series) }));
   otherCurves(series);
-  showCursor();
+  // When the plots have their scales.
+  queueMicrotask(showCursor);
 }
 
-function findingsList(findings) {
-  const line = (one) => element("span", one[FINDING.message], one[FINDING.outcome]);
-  const lines = findings.slice(0, FINDINGS_LISTED).map(line);
-  const left = findings.length - lines.length;
-  return listOf([...lines, ...(left > 0 ? [element("span", `and ${left} more`, "soft")] : [])]);
-}
-
-function titleOf(series) {
-  const both = [["target", "target"], ["golden", "golden"]], name = tensorText(tensorOf(series));
-  const keys = series[SERIES.golden] ? both : curves.pins.length ? [["target", name]] : [];
-  const meaning = series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "";
-  const shown = keys.map(([side, text]) => element("span", text, `key ${side}`));
-  return element("h3", [series[SERIES.statistic], ...shown, element("span", meaning, "soft")]);
-}
-
-function gapTitle(series) {
-  const keys = series[SERIES.compared] ? ["gap", "allowed"] : [];
-  return element("h3", ["relative gap", ...keys.map((key) => element("span", key, `key ${key}`))]);
+function headOf(title, keys, meaning = "") {
+  const shownKeys = keys.map((key) => element("span", key, `key ${key}`));
+  return element("h3", [title, ...shownKeys, element("span", meaning, "soft")]);
 }
 
 function addPlot(lines, options) {
   const box = element("div", [], "curve-plot");
   byId("details").append(box);
-  curves.plots.push(new CurvePlot(box, lines, { ...options, axis: curves.axis }));
-  box.addEventListener("dblclick", () => zoom(0, BINS - 1));
+  curves.plots.push(plotCurves(box, lines, options));
+  box.addEventListener("dblclick", () => heatMap.showColumns(0, BINS));
   box.addEventListener("mouseleave", showCursor);
-  box.addEventListener("click", () => { if (curves.step !== null) moveTo(state.cursor.row, curves.step); });
+  box.addEventListener("click", () => {
+    if (curves.step !== null) choose({ row: heatMap.cursor.row, column: curves.step });
+  });
 }
 
-/* The lines of a series over those that are pinned; raw ones are faint behind what is smoothed. */
+/* The lines of a series; raw ones are faint behind what is smoothed. */
 function shownLines(series) {
-  const pinned = curves.pins.filter((one) => one !== series).flatMap((one) => {
-    const targets = linesOf(one).filter((line) => line.className === "target");
-    return targets.map((line) => ({ ...line, colour: pinColour(one) }));
-  });
-  const lines = [...pinned, ...linesOf(series)], { smoothing } = curves;
+  const lines = linesOf(series), smoothing = Number(shown("smoothing"));
   return smoothing ? lines.flatMap((line) => [{ ...line, isFaint: true }, smoothed(line, smoothing)]) : lines;
 }
 
-/* Smoothing, scale, other tensors over this one, the numbers as a file. */
-
-function curveControls(series) {
-  const { smoothing, pins } = curves, isPinned = pins.includes(series);
-  const range = { type: "range", min: 0, max: SMOOTHEST, step: 0.02, value: smoothing, "aria-label": "Smoothing" };
-  const slider = element("input", [], "", range);
-  const shown = element("span", smoothing ? String(smoothing) : "off", "soft");
-  slider.addEventListener("change", () => {
-    remember("monitor.smoothing", (curves.smoothing = Number(slider.value)));
-    drawDetails();
-    byId("details").querySelector("input").focus();
-  });
-  const setAxis = (name) => remember("monitor.axis", (curves.axis = name));
-  const pin = button(isPinned ? "unpin" : "pin", () => setPin(series, !isPinned));
-  return element("div", [
-    element("label", ["smoothing ", slider, shown]),
-    choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }),
-    ...(page.times ? [choice("axis", Object.keys(AXES), curves.axis, setAxis)] : []),
-    filled(pin, [], { title: "A pinned curve stays in the plot of others" }), downloadButton(series),
-    linkButton(linkOf(series)),
-  ], "controls curve-controls");
-}
-
-function choice(title, names, chosen, change) {
-  const entries = names.map((name) => [name, name]);
-  const list = choices(element("select"), entries, (name) => { change(name); drawDetails(); });
-  list.value = chosen;
-  return element("label", [`${title} `, list]);
-}
-
-function setPin(series, isPinned) {
-  curves.pins = [...curves.pins.filter((one) => one !== series), ...(isPinned ? [series] : [])];
-  drawDetails();
-}
-
-function pinColour(series) {
-  const colours = themeColour("pins").split(",");
-  return colours[curves.pins.indexOf(series) % colours.length].trim();
-}
-
-function pinList() {
-  const lines = curves.pins.map((series) => {
-    const name = element("span", fragmentOf(series), "key", { style: `color: ${pinColour(series)}` });
-    return [name, button("unpin", () => setPin(series, false))];
-  });
-  return lines.length ? [listOf(lines, "pins")] : [];
-}
-
-function downloadButton(series) {
-  const made = button("download", () => {
-    const href = URL.createObjectURL(new Blob([csvOf(series)], { type: "text/csv" }));
-    element("a", [], "", { href, download: `${fragmentOf(series).replace(/[^\w.-]+/g, "_")}.csv` }).click();
-    URL.revokeObjectURL(href);
-  });
-  return filled(made, [], { title: "The numbers of this plot as CSV" });
+/* The numbers of the plot, as a file. */
+function download() {
+  byId("download").href = `data:text/csv,${encodeURIComponent(csvOf(state.chosen))}`;
+  byId("download").download = `${fragmentOf(state.chosen).replace(/[^\w.-]+/g, "_")}.csv`;
 }
 
 function csvOf(series) {
@@ -140,38 +72,50 @@ function csvOf(series) {
   return [["step", ...(page.times ? ["time"] : []), ...named], ...rows].map((cells) => cells.join(",")).join("\n");
 }
 
+/* Small curves next to each other: other statistics and other ranks of a tensor. */
+
 function otherCurves(series) {
-  const ofTensor = page.series.filter((one) => one[SERIES.tensor] === series[SERIES.tensor]);
-  const others = ofTensor.filter((one) => one[SERIES.rank] === series[SERIES.rank] && one !== series);
-  const ranks = ofTensor.filter((one) => one[SERIES.statistic] === series[SERIES.statistic]);
-  multiples("other statistics", others, (one) => one[SERIES.statistic], chooseSeries);
-  if (ranks.length < 2) return;
-  multiples(`${series[SERIES.statistic]} by rank`, ranks, rankOf, chooseSeries, commonRange(ranks));
+  const ofTensor = page.series.filter((one) => one.tensor === series.tensor);
+  const others = ofTensor.filter((one) => one.rank === series.rank && one !== series);
+  const ranks = ofTensor.filter((one) => one.statistic === series.statistic);
+  multiples("other statistics", others, (one) => one.statistic);
+  // What is compared by eye shares a scale.
+  const range = ranks.length > 1 && rangeOf(pointsInSight(ranks.flatMap(linesOf)));
+  if (ranks.length > 1) multiples(`${series.statistic} by rank`, ranks, rankOf, range);
 }
 
-/* The step under the mouse, in every plot. */
+function multiples(title, all, name, range = null) {
+  const figures = all.map((series) => {
+    const box = element("span", [], "small-plot"), label = name(series);
+    const options = { width: 160, height: 74, label, wanted: "auto", axis: "step", range, isSmall: true };
+    curves.plots.push(plotCurves(box, linesOf(series), options));
+    const look = `figure${series === state.chosen ? " chosen" : ""}`;
+    return button([element("span", label, "caption"), box], () => show(series), look);
+  });
+  if (all.length) byId("details").append(element("h3", title), element("div", figures, "grid"));
+}
 
-function onStep(bin, from) {
+/* The step under the pointer, or the chosen one, in every plot. */
+
+function showStep(bin) {
   curves.step = bin;
-  const series = state.rows[state.cursor.row];
-  if (series) byId("readout").textContent = cellText(series, bin);
-  for (const one of curves.plots) if (one !== from) one.moveTo(bin);
+  if (state.chosen) byId("readout").textContent = cellText(state.chosen, bin);
 }
 
 function showCursor() {
-  const series = state.rows[state.cursor.row];
+  const { column: bin } = heatMap.cursor, [{ plot, place }] = curves.plots;
+  if (bin === null || !heatMap.isShown(bin)) return;
+  showStep(bin);
   curves.step = null;
-  if (!series || state.cursor.bin === null || !inSight(state.cursor.bin)) return;
-  byId("readout").textContent = cellText(series, state.cursor.bin);
-  byId("details").querySelector("button.link").replaceWith(linkButton(linkOf(series)));
-  for (const one of curves.plots) one.moveTo(state.cursor.bin);
+  byId("details").querySelector("button.link").replaceWith(linkButton(linkOf(state.chosen)));
+  plot.setCursor({ left: plot.valToPos(place(middleOf(bin)), "x"), top: 10 }, false, true);
 }
 
 function cellText(series, bin) {
-  const hasBoth = series[SERIES.golden], gap = series[SERIES.gap] && hasBoth ? gapOf(levelsOfGap(series)[bin]) : NaN;
-  const [target, golden] = ["target", "golden"].map((side) => rangeText(curve(series, SERIES[side]), bin));
+  const hasBoth = series.golden, gap = series.gap && hasBoth ? gapOf(levelsOfGap(series)[bin]) : NaN;
+  const [target, golden] = ["target", "golden"].map((side) => rangeText(curve(series, side), bin));
   const parts = hasBoth ? [target && `target ${target}`, golden && `golden ${golden}`] : [target];
   // A byte holds a gap to about 4 %.
-  if (!Number.isNaN(gap)) parts.push(gap === 0 ? "equal" : `apart by about ${shortText(+gap.toPrecision(1))}`);
+  if (!Number.isNaN(gap)) parts.push(gap === 0 ? "equal" : `apart by about ${numberText(+gap.toPrecision(1))}`);
   return `${binText(bin)}: ${parts.filter(Boolean).join(", ")}`;
 }

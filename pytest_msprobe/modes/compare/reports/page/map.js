@@ -1,61 +1,52 @@
 /* Modules by step and rank: what came worst of the calls of each, in the order in which modules first ran. */
 
-const MOST_CELLS = 40000, LEAST_DECADE = -6;
-let isMapMade = false;
+// Levels of cells; those of what is wrong go on to 255, which is an error as large as the values.
+const LEVEL = { skip: 1, pass: 2, warn: 3, fail: 4 }, LEAST_DECADE = -6;
+let stepMap = null;
 
 function drawMap() {
-  if (isMapMade) return;
-  isMapMade = true;
-  const depth = deepest(), modules = cellsByModule(depth);
-  const meaning = "darker red is a larger error, \u25c6 marks where a difference begins";
-  const below = depth < Infinity ? `; modules below level ${depth} are together` : "";
-  const lines = [...modules].map(([path, cells]) => element("tr", [
-    element("th", path.replaceAll("/", "."), "", { scope: "row" }),
-    ...page.pairs.map((_, pair) => element("td", cells[pair] && cellOf(path, pair, cells[pair]))),
-  ]));
-  byId("map").append(element("table", [
-    element("caption", `${modules.size} modules by step and rank; ${meaning}${below}`),
-    element("thead", element("tr", ["module", ...page.pairs].map((name) => element("th", name)))),
-    element("tbody", lines),
-  ]));
+  if (stepMap) return;
+  const modules = Map.groupBy(page.calls, ({ path }) => path), paths = [...modules.keys()];
+  const cells = [...modules.values()].map((calls) => {
+    const sums = page.pairs.map(summed);
+    for (const call of calls) addCall(sums[call[CALL.pair]], call);
+    return sums;
+  });
+  const levels = cells.map((sums) => Uint8Array.from(sums, levelOf));
+  const textOf = ({ row, column }) => {
+    const name = paths[row].replaceAll("/", "."), sum = cells[row][column];
+    if (!sum?.calls) return name;
+    const error = sum.error === null ? "" : `, greatest scaled error ${numberText(sum.error)}`;
+    return `${name}, ${page.pairs[column]}: ${callsText(sum)}${error}`;
+  };
+  stepMap = new CellGrid(byId("map"), "Modules by step and rank; arrow keys move, Enter shows values", {
+    rows: paths.length, columns: page.pairs.length, leastRow: 14, noun: "module", titleOf: (pair) => page.pairs[pair],
+    isTall: true, levels: (row) => levels[row], colours: cellColours, nameOf: (row) => paths[row].replaceAll("/", "."),
+    textOf, choose: (cell) => stepMap.goTo(cell), open: ({ row, column }) => showCell(paths[row], column ?? -1),
+    marks: (pen) => {
+      Object.assign(pen, { fillStyle: themeColour("fore"), textAlign: "center" });
+      cells.forEach((sums, row) => sums.forEach(({ hasCulprit }, column) => {
+        if (hasCulprit) pen.fillText("◆", ...stepMap.middle({ row, column }));
+      }));
+    },
+  });
+  const meaning = "by step and rank; darker red is a larger error, ◆ marks where a difference begins";
+  const parts = [stepMap.buttons(), ` ${plural(paths.length, "module")} ${meaning}`];
+  byId("map").prepend(element("p", parts, "controls soft"));
+  stepMap.draw();
 }
 
-// How many levels of modules are rows of their own, so that the page stays quick.
-function deepest() {
-  const levels = Math.max(...page.calls.map((call) => call.path.split("/").length));
-  for (let depth = levels; depth > 1; depth--) {
-    const rows = new Set(page.calls.map((call) => upTo(call.path, depth))).size;
-    if (rows * page.pairs.length <= MOST_CELLS) return depth === levels ? Infinity : depth;
-  }
-  return 1;
+function levelOf({ calls, worst, error }) {
+  if (!calls) return 0;
+  const isUnknown = error === null || !Number.isFinite(error) || error >= 1;
+  const size = isUnknown ? 1 : error > 0 ? Math.max(0, 1 - Math.log10(error) / LEAST_DECADE) : 0;
+  return LEVEL[worst] + (worst === "fail" ? Math.round((255 - LEVEL.fail) * size) : 0);
 }
 
-function upTo(path, depth) {
-  return depth === Infinity ? path : path.split("/").slice(0, depth).join("/");
-}
-
-function cellsByModule(depth) {
-  const modules = new Map();
-  for (const call of page.calls) {
-    const path = upTo(call.path, depth);
-    if (!modules.has(path)) modules.set(path, []);
-    addCall((modules.get(path)[call[CALL.pair]] ??= summed()), call);
-  }
-  return modules;
-}
-
-function cellOf(path, pair, cell) {
-  const error = cell.error === null ? "" : `, greatest scaled error ${numberText(cell.error)}`;
-  const title = `${path.replaceAll("/", ".")}, ${page.pairs[pair]}: ${callsText(cell)}${error}`;
-  const style = cell.worst === "fail" ? `--size: ${sizeOf(cell.error)}` : "";
-  const made = button(cell.hasCulprit ? "\u25c6" : "", () => showCell(path, pair), cell.worst);
-  return filled(made, [], { title, style, "aria-label": title });
-}
-
-// From 0 for an error of a millionth to 1 for one that is as large as the values.
-function sizeOf(error) {
-  if (error === null || !Number.isFinite(error) || error >= 1) return 1;
-  return error > 0 ? Math.max(0, 1 - Math.log10(error) / LEAST_DECADE) : 0;
+function cellColours() {
+  const mixed = (name, share) => `color-mix(in srgb, ${themeColour(name)} ${share}%, ${themeColour("back")})`;
+  const wrong = Array.from({ length: 256 - LEVEL.fail }, (_, at) => mixed("fail", 30 + (70 * at) / (255 - LEVEL.fail)));
+  return ["transparent", themeColour("line"), mixed("pass", 18), mixed("warn", 55), ...wrong];
 }
 
 function showCell(path, pair) {

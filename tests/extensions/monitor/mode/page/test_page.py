@@ -14,7 +14,7 @@ from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
 from pytest_msprobe.extensions.monitor.page import write_html
 from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
-from tests.support.browser.chromium import click, texts, until
+from tests.support.browser.chromium import click, set_width, texts, until
 from tests.support.dumps.watched import norm, write_norms
 
 LAYERS = 5
@@ -62,15 +62,15 @@ def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
 
 def colour_at(browser: Any, row: int, column: int) -> list[int]:
     """Return the middle of a cell's colour as red, green, blue."""
-    script = """const [row, bin] = arguments, map = byId("map"), ratio = window.devicePixelRatio;
-        const x = (columnX(bin) + columnX(bin + 1)) / 2 + 3, y = rowY(row) + view.row * 0.8;
-        return [...map.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)"""
+    script = """const [row, column] = arguments, [x, y] = heatMap.middle({ row, column }), ratio = devicePixelRatio;
+        const pen = heatMap.canvas.getContext("2d");
+        return [...pen.getImageData((x + 3) * ratio, (y + 6) * ratio, 1, 1).data].slice(0, 3)"""
     found: list[int] = browser.execute_script(script, row, column)
     return found
 
 
 def press(browser: Any, *keys: str) -> None:
-    browser.find_element("id", "map").send_keys(*keys)
+    browser.find_element("css selector", ".cells canvas").send_keys(*keys)
 
 
 def test_the_first_departure_leads_and_its_curves_are_open(look: Callable[..., Any]) -> None:
@@ -81,6 +81,18 @@ def test_the_first_departure_leads_and_its_curves_are_open(look: Callable[..., A
     assert texts(browser, "#readout")[0].startswith("step 7: target ")
     assert texts(browser, "#readout")[0].endswith("apart by about 0.09")
     assert browser.get_log("browser") == []
+
+
+def test_the_cursors_of_all_plots_are_at_the_chosen_step(look: Callable[..., Any]) -> None:
+    browser = look(norms(1.1), golden=norms(), findings=[FINDING])
+    at = "return curves.plots.slice(0, 2).map(({ plot: { cursor, over } }) => cursor.left / over.clientWidth)"
+    assert browser.execute_script(at) == pytest.approx([7 / 19] * 2, abs=0.01)
+    hover = """const { over } = curves.plots[0].plot, { left, top, width } = over.getBoundingClientRect();
+        const place = { clientX: left + (width * 3) / 19, clientY: top, movementX: 1 };
+        over.dispatchEvent(new MouseEvent("mousemove", place))"""
+    browser.execute_script(hover)
+    assert browser.execute_script(at) == pytest.approx([3 / 19] * 2, abs=0.01)
+    assert texts(browser, "#readout")[0].startswith("step 3: ")
 
 
 def test_cells_are_coloured_by_how_far_apart_the_runs_are(look: Callable[..., Any]) -> None:
@@ -112,17 +124,17 @@ def test_a_value_that_is_not_finite_stands_out(look: Callable[..., Any]) -> None
 def test_arrow_keys_move_and_show_the_cell(look: Callable[..., Any]) -> None:
     browser = look(norms(1.1), golden=norms())
     press(browser, "\ue015", "\ue014", "\ue014")  # down, right, right
-    reported = browser.find_element("id", "cell").get_attribute("textContent")
-    assert reported.startswith("layers.4.weight, step 2: target ")
+    (reported,) = texts(browser, "#map-box [role=status]")
+    assert reported.startswith("layers.4.weight (grad_reduced), step 2: target ")
     assert reported.endswith(", equal")
 
 
 def test_findings_are_a_table_that_leads_to_curves(look: Callable[..., Any]) -> None:
     other = Finding(0, norm("layers.4.weight"), 12, "warn", "turbulence", "2.1 above 1.9")
     browser = look(norms(1.1), golden=norms(), findings=[FINDING, other])
-    cells = texts(browser, "#findings tbody tr:nth-child(2) td")
+    cells = texts(browser, "#findings tbody tr:nth-child(3) td")
     assert cells == ["12", "warn", "layers.4.weight (grad_reduced)", "norm", "turbulence", "2.1 above 1.9"]
-    click(browser, "document.querySelectorAll('#findings td button')[1]")
+    click(browser, "document.querySelectorAll('#findings tbody tr')[2]")
     assert texts(browser, "#details h2") == ["layers.4.weight"]
     assert texts(browser, "#readout")[0].startswith("step 12: ")
 
@@ -154,7 +166,7 @@ def test_the_curve_shows_the_few_steps_before_an_explosion_that_lasts(look: Call
 def test_the_scale_is_that_of_the_steps_in_sight(look: Callable[..., Any]) -> None:
     key = norm("layers.0.output", "actv")
     browser = look({key: [*(13 + np.arange(40) % 5), *10.0 ** np.arange(3, 25, 3)]})
-    browser.execute_script("zoom(0, 39)")
+    browser.execute_script("heatMap.showColumns(0, 40)")
     scale = browser.execute_script("return curves.plots[0].scale")
     assert not scale["isLog"]
     assert 12 < scale["low"] < 13
@@ -164,7 +176,7 @@ def test_the_scale_is_that_of_the_steps_in_sight(look: Callable[..., Any]) -> No
 def test_a_smoothed_curve_is_the_mean_of_what_was_before_with_falling_weights(look: Callable[..., Any]) -> None:
     key = norm("layers.0.output", "actv")
     browser = look({key: [1.0, 3.0, 2.0, 8.0]})
-    browser.execute_script("curves.smoothing = 0.5; drawDetails()")
+    browser.execute_script("byId('smoothing').value = 0.5; byId('smoothing').dispatchEvent(new Event('change'))")
     values = browser.execute_script("return curves.plots[0].lines.at(-1).low")
     weights = [0.5**back for back in range(4)]
     expected = [
@@ -174,17 +186,6 @@ def test_a_smoothed_curve_is_the_mean_of_what_was_before_with_falling_weights(lo
     ]
     assert values == pytest.approx(expected)
     assert browser.execute_script("return curves.plots[0].lines[0].isFaint")
-
-
-def test_a_pinned_curve_stays_in_the_plot_of_others(look: Callable[..., Any]) -> None:
-    browser = look(norms())
-    click(browser, "[...document.querySelectorAll('.curve-controls button')].find((one) => one.textContent === 'pin')")
-    press(browser, "\ue015")
-    assert texts(browser, ".pins .key") == ["rank 0/actv/layers.0.output/norm"]
-    assert texts(browser, "#details h3 .key") == ["layers.4.weight"]
-    assert browser.execute_script("return curves.plots[0].lines.length") == 2
-    click(browser, "document.querySelector('.pins button')")
-    assert browser.execute_script("return curves.plots[0].lines.length") == 1
 
 
 def test_the_numbers_of_a_plot_are_downloaded(look: Callable[..., Any]) -> None:
@@ -197,6 +198,13 @@ def test_the_numbers_of_a_plot_are_downloaded(look: Callable[..., Any]) -> None:
     ]
 
 
+def test_bins_are_at_whole_steps(look: Callable[..., Any]) -> None:
+    browser = look({norm("layers.0.output", "actv"): [*range(1000)]})
+    steps = [line.split(",")[0] for line in browser.execute_script("return csvOf(state.rows[0])").splitlines()[1:]]
+    assert len(steps) == 400
+    assert all(step.isdigit() for step in steps)
+
+
 def test_a_drag_over_a_plot_zooms_the_map_and_a_double_click_takes_it_back(look: Callable[..., Any]) -> None:
     from selenium.webdriver import ActionChains
 
@@ -205,12 +213,12 @@ def test_a_drag_over_a_plot_zooms_the_map_and_a_double_click_takes_it_back(look:
     ActionChains(browser).move_to_element_with_offset(over, -100, 0).click_and_hold().move_by_offset(
         120, 0
     ).release().perform()
-    until(browser, lambda: browser.execute_script("return state.to - state.from") < 20)
+    until(browser, lambda: browser.execute_script("return heatMap.to - heatMap.from") < 20)
     first, last = browser.execute_script("const { min, max } = curves.plots[0].plot.scales.x; return [min, max]")
     assert first > 0
     assert last < 19
     browser.execute_script("document.querySelector('.curve-plot').dispatchEvent(new MouseEvent('dblclick'))")
-    assert browser.execute_script("return state.to - state.from") == 20
+    assert browser.execute_script("return heatMap.to - heatMap.from") == 20
 
 
 @pytest.mark.parametrize(
@@ -271,7 +279,7 @@ def test_a_hostile_name_is_text(look: Callable[..., Any], name: str) -> None:
 def test_a_long_run_shows_every_step_where_something_was_found(look: Callable[..., Any]) -> None:
     browser = look(norms(1.1, 2000), golden=norms(1.0, 2000), findings=[FINDING])
     assert "every step" in texts(browser, "#details h3")[0]
-    browser.execute_script("zoom(0, 3)")
+    browser.execute_script("heatMap.showColumns(0, 4)")
     shown = (
         "const { data, scales } = curves.plots[0].plot; return data[0].filter((step) => step <= scales.x.max).length"
     )
@@ -311,12 +319,18 @@ def test_the_axis_of_curves_is_in_times_where_the_run_holds_them(look: Callable[
     browser = look(norms(), times=ends)
     choose(browser, "axis", "time")
     places = browser.execute_script(
-        "const { plot, axis } = curves.plots[0], { clientWidth } = plot.over;"
-        "return [0, 9, 10, 19].map((step) => plot.valToPos(axis.place(step), 'x') / clientWidth)"
+        "const { plot, place } = curves.plots[0], { clientWidth } = plot.over;"
+        "return [0, 9, 10, 19].map((step) => plot.valToPos(place(step), 'x') / clientWidth)"
     )
     assert places == pytest.approx([0, 9 / 3619, 3610 / 3619, 1], abs=1e-3)
     assert browser.execute_script("return curves.plots[0].plot.axes[0].label") == "time"
-    assert browser.execute_script("return page.starts.map((step) => stepEndedAt(timeOf(step)))") == [*range(20)]
+    hovered = """const { plot, place } = curves.plots[0], { left, top } = plot.over.getBoundingClientRect();
+        return [0, 9, 10, 19].map((step) => {
+          const clientX = left + plot.valToPos(place(step), "x");
+          plot.over.dispatchEvent(new MouseEvent("mousemove", { clientX, clientY: top }));
+          return byId("readout").textContent.split(" (")[0];
+        })"""
+    assert browser.execute_script(hovered) == ["step 0", "step 9", "step 10", "step 19"]
     press(browser, "\ue014", "\ue014")
     assert texts(browser, "#readout")[0].startswith("step 2 (")
     choose(browser, "axis", "step")
@@ -331,4 +345,71 @@ def test_downloaded_numbers_have_the_times_of_their_steps(look: Callable[..., An
 
 
 def test_a_run_without_times_has_no_choice_of_axes(look: Callable[..., Any]) -> None:
-    assert "axis" not in " ".join(texts(look(norms()), ".curve-controls label"))
+    assert not look(norms()).find_element("id", "axis").is_displayed()
+
+
+def drawn(browser: Any) -> list[str]:
+    """Return the texts of the heat map, as it draws them."""
+    script = """const made = [], { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = (text) => made.push(String(text));
+        heatMap.draw();
+        CanvasRenderingContext2D.prototype.fillText = fillText;
+        return made"""
+    found: list[str] = browser.execute_script(script)
+    return found
+
+
+def many_rows(rows: int) -> dict[SeriesKey, Sequence[float]]:
+    """Return the norms of one output and of many weights, so that a row is lower than a name."""
+    weights = {norm(f"layers.{row}.weight"): [1.0, 2.0] for row in range(rows)}
+    return {norm("layers.0.output", "actv"): [1.0, 2.0], **weights, norm("loss", "other"): [1.0, 2.0]}
+
+
+def test_each_group_of_rows_has_its_name_however_low_rows_are(look: Callable[..., Any]) -> None:
+    names = drawn(look(many_rows(400)))
+    assert sum("(" in name for name in names) == 3
+    assert {"layers.0.output (actv)", "loss (other)"} <= {*names}
+    assert any(name.endswith(" (grad_reduced)") for name in names)
+
+
+def test_rows_of_one_group_do_not_repeat_its_name(look: Callable[..., Any]) -> None:
+    assert "layers.1.weight" in drawn(look({norm(f"layers.{row}.weight"): [1.0, 2.0] for row in range(3)}))
+
+
+def test_plus_makes_rows_higher_until_they_have_names_and_then_shows_fewer_steps(look: Callable[..., Any]) -> None:
+    browser = look({key: [1.0] * 100 for key in many_rows(200)})
+    heights = []
+    while browser.execute_script("return heatMap.to - heatMap.from") == 100:
+        heights.append(browser.execute_script("return heatMap.row"))
+        press(browser, "+")
+    assert heights == sorted(heights)
+    assert heights[-1] > 12
+    assert browser.execute_script("return heatMap.to - heatMap.from") == 50
+    press(browser, "0")
+    assert browser.execute_script("return [heatMap.row, heatMap.to - heatMap.from]") == [heights[0], 100]
+
+
+def test_the_steps_above_the_map_are_round_ones(look: Callable[..., Any]) -> None:
+    browser = look({norm("layers.0.output", "actv"): [1.0] * 950})
+    steps = [int(text) for text in drawn(browser) if text.isdigit()]
+    assert len(steps) > 4
+    assert {step % 50 for step in steps} == {0}
+    assert steps[-1] > 800
+
+
+def test_a_map_of_few_rows_fills_its_place_with_high_ones(look: Callable[..., Any]) -> None:
+    browser = look({norm(f"layers.{row}.weight"): [1.0, 2.0] for row in range(14)})
+    height, room = browser.execute_script("return [heatMap.height, byId('map-box').clientHeight]")
+    assert height > 0.7 * room
+
+
+def test_words_of_the_legend_stay_with_their_colour(look: Callable[..., Any]) -> None:
+    browser = look(norms())
+    set_width(browser, 400)
+    square, words = browser.execute_script(
+        """const one = document.querySelector("#legend span:last-child"), range = document.createRange();
+        range.selectNode(one.lastChild);
+        return [one.querySelector("i"), range].map((each) => each.getBoundingClientRect().top)"""
+    )
+    set_width(browser, 1500)
+    assert abs(square - words) < 8

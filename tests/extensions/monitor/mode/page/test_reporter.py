@@ -38,15 +38,9 @@ def test_the_page_leads_with_where_it_went_wrong_first(pytester: pytest.Pytester
     assert page["title"] == "runs"
     assert page["verdict"] == "1 of 4 series failed, first at step 3: rank 1, grad_reduced/b.weight/norm"
     assert page["ranks"] == ["rank 0", "rank 1"]
-    rank, tensor, statistic, step, outcome, rule, _ = page["findings"][page["first"]]
-    assert (rank, page["tensors"][tensor][2], statistic, step, outcome, rule) == (
-        1,
-        "b.weight",
-        "norm",
-        3,
-        "fail",
-        "nan",
-    )
+    first = page["findings"][0]
+    assert page["tensors"][first["tensor"]]["name"] == "b.weight"
+    assert [first[name] for name in ("rank", "statistic", "step", "outcome", "rule")] == [1, "norm", 3, "fail", "nan"]
 
 
 def test_a_page_of_one_rank_names_none(pytester: pytest.Pytester, run: str) -> None:
@@ -72,7 +66,7 @@ def test_a_series_that_cannot_be_read_is_left_out_with_a_note(pytester: pytest.P
     result = pytester.runpytest("--msprobe-monitor", run, "--msprobe-html", "page.html")
     result.assert_outcomes(passed=2, failed=2)
     page = data(pytester.path / "page.html")
-    assert [page["tensors"][each[1]][2] for each in page["series"]].count("a.weight") == 1
+    assert [page["tensors"][each["tensor"]]["name"] for each in page["series"]].count("a.weight") == 1
     (note,) = (note for note in page["notes"] if "left out" in note)
     assert note.startswith("rank 0: a.weight is left out: ")
     assert note.endswith("expected a number, found 'nan61799'")
@@ -129,7 +123,8 @@ def test_a_pair_shows_both_runs_and_what_was_allowed(pytester: pytest.Pytester) 
     assert page["pair"] is True
     assert page["verdict"] == "1 of 3 series failed, first at step 30: grad_reduced/b.weight/norm"
     assert page["about"] == "3 series, compared with golden: 1 failed, 0 warned"
-    reported = {page["tensors"][series[1]][2]: series[7] is not None for series in page["series"]}
+    series = page["series"]
+    reported = {page["tensors"][each["tensor"]]["name"]: each["compared"] is not None for each in series}
     assert reported == {"a.weight": False, "b.weight": True, "c.weight": False}
 
 
@@ -142,10 +137,11 @@ def test_without_findings_the_widest_gap_leads_with_what_was_allowed(pytester: p
     pytester.runpytest("--msprobe-monitor", "target", "--msprobe-golden", "golden", "--msprobe-html", "page.html")
     page = data(pytester.path / "page.html")
     assert page["verdict"] == "none of 2 series failed"
-    series, step, words = page["widest"]
-    assert (page["tensors"][page["series"][series][1]][2], step) == ("b.weight", 17)
-    assert words.startswith("largest gap 1e-05 of its size, ")
-    assert words.endswith(" allowed: step 17, grad_reduced/b.weight/norm")
+    widest = page["widest"]
+    tensor = page["tensors"][page["series"][widest["series"]]["tensor"]]
+    assert (tensor["name"], widest["step"]) == ("b.weight", 17)
+    assert widest["words"].startswith("largest gap 1e-05 of its size, ")
+    assert widest["words"].endswith(" allowed: step 17, grad_reduced/b.weight/norm")
 
 
 def test_each_series_has_the_command_that_judges_it_alone(pytester: pytest.Pytester, run: str) -> None:
