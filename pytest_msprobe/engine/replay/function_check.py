@@ -36,24 +36,6 @@ STATE = "module_state"
 Given: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def check_function(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    name: str,
-    setup: ReplayConfig,
-    golden: Callable[..., Any] | None = None,
-    backward: bool = False,
-    standard: Standard | None = None,
-) -> list[DirectionResult]:
-    """Check a function, or an ``nn.Module``, in both directions where ``backward`` asks for it; see `FunctionCheck`."""
-    check = FunctionCheck(
-        function, args, kwargs, name=name, setup=setup, golden=golden, backward=backward, standard=standard
-    )
-    return [check.judge(direction) for direction in check.directions]
-
-
 class FunctionCheck:
     """One call of a user's function being checked, as `Replay` is a recorded call being checked.
 
