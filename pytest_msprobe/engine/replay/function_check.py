@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments, CheckError, 
 from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.judging.half_precision import judged_in_float64
+from pytest_msprobe.engine.replay.judging.half_precision import judged_in_float64, with_narrow_roundoffs
 from pytest_msprobe.engine.replay.judging.informative_inputs import without_number
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note
@@ -110,6 +110,7 @@ class FunctionCheck:
         judged = functools.partial(judge, self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
         in_float64 = self._standard is None and self.setup.policy.failures_in_float64
         results = judged_in_float64(self.trial, judged) if in_float64 else judged()
+        results = with_narrow_roundoffs(self.trial, results)
         return results if direction == "forward" else [*results, *self._by_differences()]
 
     def _by_differences(self) -> list[OutputResult]:

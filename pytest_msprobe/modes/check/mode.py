@@ -25,7 +25,6 @@ from pytest_msprobe.modes.check.rerun_results import BatchInvarianceTally, Repea
 from pytest_msprobe.modes.check.saved_case import SavedTally
 from pytest_msprobe.modes.check.tallies import (
     LeftOpenTally,
-    LittleJudgedTally,
     MathModeTally,
     NarrowSumsTally,
     UnusedTensorsTally,
@@ -88,7 +87,6 @@ class CheckMode:
         dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
         modules = sum(dump.module_count for dump in dumps.values())
         tallies: tuple[Tally, ...] = (
-            LittleJudgedTally(),
             LeftOpenTally(),
             NarrowSumsTally(),
             MathModeTally(),
@@ -99,7 +97,9 @@ class CheckMode:
             UnusedTensorsTally(),
             SavedTally(),
         )
-        reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
+        reporters: dict[str, object] = {
+            "msprobe-summary": Summary(modules, tallies=tallies, names_weak=config.get_verbosity() > 0)
+        }
         if getattr(config.option, "dist", "no") == "each":
             reporters["msprobe-cards"] = CardsReport()
         html = config.stash[check_key].html
