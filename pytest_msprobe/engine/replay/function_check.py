@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
+from msprobe_hooks.messages import closest
 from msprobe_standards import Standard, Verdict
 from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, CheckError, Subject
@@ -31,6 +32,11 @@ from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, Output
 
 #: The keyword under which a module gets its parameters and buffers.
 STATE = "module_state"
+
+# What a test may want to say to the check, and what it is called.
+_OPTIONS = {name: f"{name}=" for name in ("golden", "backward", "batch_invariant")} | dict.fromkeys(
+    ("standard", "rtol", "atol"), "the mark precision_standard"
+)
 
 #: The positional and the named arguments of a function.
 Given: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -124,8 +130,12 @@ class FunctionCheck:
         return results
 
     def _golden_notes(self) -> Iterator[str]:
-        """Yield what golden is and gets, where the user may not know it."""
+        """Yield which keywords may be meant for the check, and what golden is and gets, which users may not know."""
         api = self.trial.subject.api
+        for name in self.trial.subject.arguments.kwargs:
+            nearest = closest(name, _OPTIONS) if repr(name) in str(self.raised[-1]) else None
+            if nearest is not None:
+                yield f"{name}= was passed on to {api}; did you mean {_OPTIONS[nearest]}?"
         if not self._has_golden:
             place = f"on the CPU, its floating-point inputs in {self.trial.golden_side.default_dtype}"
             yield f"Without golden=, golden is {api} itself, {place}."

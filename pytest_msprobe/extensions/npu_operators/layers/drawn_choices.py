@@ -1,4 +1,4 @@
-"""What is sampled: tokens by their scores, places of true elements, labels of boxes to train on.
+"""Choices that are drawn: tokens by their scores, places of true elements, labels of boxes to train on.
 
 A sum of probabilities that meets a bound within rounding leaves its token open: there results jump, on correct devices
 too. Everything else is exact.
@@ -223,15 +223,15 @@ class ChoiceProperty(PassesNoGradient):
         if malformed:
             return malformed
         places, mask = tensors(output)
-        chosen = places[mask].long()
-        if len(chosen) != min(count, len(true)):
-            return tail_bound.broken(f"{len(chosen)} places are chosen of {len(true)}", chosen=float(len(chosen)))
+        picked = places[mask].long()
+        if len(picked) != min(count, len(true)):
+            return tail_bound.broken(f"{len(picked)} places are chosen of {len(true)}", chosen=float(len(picked)))
         sizes = torch.tensor(self.x.shape)
-        outside = int(((chosen < 0) | (chosen >= sizes)).sum())
+        outside = int(((picked < 0) | (picked >= sizes)).sum())
         if outside:
             return tail_bound.broken(f"{outside} places are outside of the input", outside=outside)
         strides = torch.tensor([self.x.shape[dim + 1 :].numel() for dim in range(self.x.dim())])
-        flat = (chosen * strides).sum(-1)
+        flat = (picked * strides).sum(-1)
         untrue = int((~self.x.bool().flatten()[flat]).sum())
         if untrue:
             return tail_bound.broken(f"{untrue} chosen elements are not true", untrue=untrue)
@@ -266,10 +266,12 @@ class SubsampleProperty(PassesNoGradient):
         most = int(self.per_images * self.positive_fraction + _ROUNDED)
         ones = min(most, int((self.labels == _POSITIVE).sum()))
         zeros = min(self.per_images - ones, int((self.labels == _NEGATIVE).sum()))
-        found = {label: int((left == label).sum()) for label in (_POSITIVE, _NEGATIVE)}
+        left_by_label = {label: int((left == label).sum()) for label in (_POSITIVE, _NEGATIVE)}
         for label, wanted in ((_POSITIVE, ones), (_NEGATIVE, zeros)):
-            if found[label] != wanted:
-                return tail_bound.broken(f"{found[label]} labels are {label}, but {wanted} must be", found=found[label])
+            if left_by_label[label] != wanted:
+                return tail_bound.broken(
+                    f"{left_by_label[label]} labels are {label}, but {wanted} must be", found=left_by_label[label]
+                )
         return tail_bound.held("as many labels of each kind as there must be")
 
 
@@ -279,11 +281,11 @@ _SUBSAMPLE: Parameters = (("input", REQUIRED), ("per_images", REQUIRED), ("posit
 
 def random_choice(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Return the property of ``npu_random_choice_with_mask``."""
-    given = bound(api, _CHOICE, args, kwargs)
-    return ChoiceProperty(given["x"], int(given["count"]))
+    named = bound(api, _CHOICE, args, kwargs)
+    return ChoiceProperty(named["x"], int(named["count"]))
 
 
 def subsample(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Return the property of ``npu_sub_sample``."""
-    given = bound(api, _SUBSAMPLE, args, kwargs)
-    return SubsampleProperty(given["input"], int(given["per_images"]), float(given["positive_fraction"]))
+    named = bound(api, _SUBSAMPLE, args, kwargs)
+    return SubsampleProperty(named["input"], int(named["per_images"]), float(named["positive_fraction"]))
