@@ -292,6 +292,8 @@ def _finding(call: ComparedCall) -> str:
 
 
 def _place(pair: DumpPair, call: ComparedCall, inputs: Given) -> Iterator[str]:
+    if inputs.change:
+        yield inputs.change
     settings = [row.setting for row in call.rows if row.setting]
     if settings:
         yield f"set otherwise: {listed(settings, _SHOWN)}"
@@ -304,6 +306,12 @@ def _place(pair: DumpPair, call: ComparedCall, inputs: Given) -> Iterator[str]:
         yield f"weights that differ, too: {listed(inputs.more_weights, _SHOWN)}"
     if entering:
         yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
+    within = [
+        row.place for row in call.rows if row.group == "input" and not row.differs and row.metrics.get(SCALED_ERROR)
+    ]
+    if within:
+        yield f"its inputs differ within the limit: {listed(within, _SHOWN)}"
+    if entering or within:
         yield from _called_by_one_run(pair, call)
     if call.forward_difference == "within the limit":
         yield "its forward call differs within the limit, from whose values gradients are computed"
