@@ -206,11 +206,17 @@ class GivenValues:
 
     def _changes(self, record: str, inputs: Iterable[tuple[str, Value | None, Value | None]]) -> Iterator[str]:
         """Yield what a call was given in the golden run as another returned it, and in the target with other values."""
-        made, golden_made = self._made
+        makers, golden_makers = self._made
         for place, value, right in inputs:
             content, golden_content = _content(value), _content(right)
-            maker = None if golden_content is None else golden_made.get(golden_content)
-            if value is None or right is None or maker is None or content in (None, golden_content) or content in made:
+            maker = None if golden_content is None else golden_makers.get(golden_content)
+            if (
+                value is None
+                or right is None
+                or maker is None
+                or content in (None, golden_content)
+                or content in makers
+            ):
                 continue
             match = self._matches[maker]
             returned = {one.place: one.value for one in _results(match.target, _values(self._target, match.target))}
