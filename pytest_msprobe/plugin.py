@@ -16,7 +16,14 @@ from pytest_msprobe.installed_extensions import modules_at_start
 from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.run.mode import register_modes
 from pytest_msprobe.run.option_data import add_groups, add_hints, add_written
-from pytest_msprobe.run.session_needs import has_session, needs_session, register_own, start_session, uses_session
+from pytest_msprobe.run.session_needs import (
+    has_session,
+    needs_session,
+    recordings_without_option,
+    register_own,
+    start_session,
+    uses_session,
+)
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 
@@ -77,6 +84,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Start it also where tests use a fixture or a marker of this plugin."""
     if not has_session(config) and uses_session(items):
         start_session(config)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Say of recordings that were named like tests how they are checked."""
+    return recordings_without_option(config, items)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -63,3 +63,22 @@ def test_a_wrong_value_of_a_known_setting_is_reported_as_that(pytester: pytest.P
 def test_a_public_function_names_the_keyword_that_was_probably_meant(function: Any, word: str, meant: str) -> None:
     with pytest.raises(TypeError, match=rf"{function.__name__}\(\) has no argument '{word}'; did you mean '{meant}'\?"):
         function(**{word: "x"})
+
+
+def test_a_folder_of_recordings_among_the_arguments_is_named_with_the_option(pytester: pytest.Pytester) -> None:
+    (pytester.mkdir("run") / "step0/rank").mkdir(parents=True)
+    (pytester.path / "run/step0/rank/dump.json").write_text("{}")
+    pytester.makepyfile(test_it="def test_it(): pass")
+    said = "msprobe: run holds recordings, which pytest reads where an option names them: --msprobe-dump run"
+    for arguments in (["run"], ["run", "test_it.py"]):
+        result = pytester.runpytest_inprocess(*arguments)
+        assert said in result.outlines
+
+
+def test_a_folder_of_tests_that_holds_a_dump_is_one_of_tests(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("tests")
+    (folder / "dump.json").write_text("{}")
+    (folder / "test_it.py").write_text("def test_it(): pass")
+    result = pytester.runpytest_inprocess("tests")
+    result.assert_outcomes(passed=1)
+    assert "holds recordings" not in result.stdout.str()

@@ -63,6 +63,12 @@ def test_a_gradient_of_values_that_differ_within_the_limit_says_so(compare: Comp
     assert result.outlines[begin + 1].strip() == said
 
 
+def test_a_run_that_is_compared_with_itself_is_reported(compare: Compare, three: tuple[Path, Path]) -> None:
+    said = "msprobe: warning: the target and the golden run are one file"
+    assert said in compare(three[0], three[0]).outlines
+    assert said not in compare(*three).outlines
+
+
 def test_calls_that_inherit_are_named_where_more_is_asked_for(compare: Compare, three: tuple[Path, Path]) -> None:
     result = compare(*three, "-v")
     result.stdout.fnmatch_lines(["1 of them inherited its error from its inputs: Torch.tanh.0.forward"])
