@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Say of recordings that were named like tests how they are checked."""
+    """Report recordings that were named like tests, with the option that checks them."""
     return recordings_without_option(config, items)
 
 
