@@ -78,8 +78,11 @@ class CheckMode:
         lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
         lines += run_ut(config).header()
         shard = [f"msprobe: shard {options.shard}"] if options.shard is not None else []
-        empty = empty_line([path for path, dump in config.stash[dumps_key].items() if not dump.records], "not checked")
+        dumps = config.stash[dumps_key]
+        empty = empty_line([path for path, dump in dumps.items() if not dump.records], "not checked")
         about_empty = [f"msprobe: {empty}"] if empty else []
+        if any(dump.module_count and not dump.api_names for dump in dumps.values()):
+            about_empty.append("msprobe: modules alone (level L0) are compared, not checked: record level mix or L1")
         return [*lines, _dumps_in_words(config), *about_empty, *shard, *baselines.header(config)]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
