@@ -84,3 +84,15 @@ def test_a_constant_may_come_from_any_call(compare: Compare, runs: Any, call: An
         for read in (other, zeros)
     ]
     assert CHANGED not in compare(*runs.both(*sides)).stdout.str()
+
+
+def test_a_value_that_was_converted_is_called_so(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    made, rounded = tensor(4, 4), tensor(4, 4, dtype="torch.bfloat16", Max=1.0078125)
+    sides = [
+        {"Torch.exp.0.forward": call(tensor(4, 4), out=made), "Torch.mm.0.forward": call(read, out=out)}
+        for read, out in ((rounded, tensor(4, 4, Max=2.0)), (made, made))
+    ]
+    said = (
+        "was converted from torch.float32 to torch.bfloat16 after Torch.exp.0.forward returned it, in the target alone"
+    )
+    compare(*runs.both(*sides)).stdout.fnmatch_lines([f"*input.0 of Torch.mm.0.forward {said}*"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isclose, isnan
+from math import isclose, isnan, prod
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import float_dtype, is_forward, is_module_name, split_module
@@ -69,7 +69,7 @@ class Given:
         """For the failure of the call."""
         parts = []
         if self.change:
-            parts.append(f"{self.change}: find what overwrote it, such as a call in place that is not recorded.")
+            parts.append(f"{self.change}: look between these calls, as for one in place that is not recorded.")
         if self.outside:
             parts.append(f"The runs were given other inputs: no recorded call computed {listed(self.outside, _SHOWN)}.")
         if self.weights:
@@ -222,8 +222,12 @@ class GivenValues:
             returned = {one.place: one.value for one in _results(match.target, _values(self._target, match.target))}
             theirs = _results(match.golden, _values(self._golden, match.golden))
             at = next((one.place for one in theirs if _content(one.value) == golden_content), "")
-            if at in returned and _is_other(returned[at], value, right):
-                yield f"{place} of {record} changed after {match.target} returned it, in the target alone"
+            if at in returned and prod(returned[at].shape) == prod(value.shape):
+                dtypes = returned[at].dtype, value.dtype
+                is_converted = dtypes[0] != dtypes[1]
+                how = "was converted from {} to {}".format(*dtypes) if is_converted else "changed"
+                if is_converted or _is_other(returned[at], value, right):
+                    yield f"{place} of {record} {how} after {match.target} returned it, in the target alone"
 
 
 def _values(dump: Dump, record: str | None) -> list[PlacedValue]:
