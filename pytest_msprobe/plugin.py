@@ -15,8 +15,15 @@ from pytest_msprobe.fixtures.test_fixtures import msprobe_dump, msprobe_dump_opt
 from pytest_msprobe.installed_extensions import modules_at_start
 from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.run.mode import register_modes
-from pytest_msprobe.run.option_data import add_groups, add_written
-from pytest_msprobe.run.session_needs import has_session, needs_session, register_own, start_session, uses_session
+from pytest_msprobe.run.option_data import add_groups, add_hints, add_written
+from pytest_msprobe.run.session_needs import (
+    has_session,
+    needs_session,
+    recordings_without_option,
+    register_own,
+    start_session,
+    uses_session,
+)
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 
@@ -34,6 +41,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     for name, module in modules_at_start().items():
         if not is_off(name):
             pluginmanager.register(import_module(module), f"msprobe.{name}.start")
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+    """Add hints to pytest's error, should it refuse an option that is spelled like ours."""
+    add_hints(parser, early_config.known_args_namespace, args)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -72,6 +84,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Start it also where tests use a fixture or a marker of this plugin."""
     if not has_session(config) and uses_session(items):
         start_session(config)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Report recordings that were named like tests, with the option that checks them."""
+    return recordings_without_option(config, items)
 
 
 @pytest.hookimpl(optionalhook=True)

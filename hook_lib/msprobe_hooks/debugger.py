@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msprobe_hooks.debugger_config import DebuggerConfig, DebuggerService
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.installed_extensions import first, implementations
+from msprobe_hooks.messages import naming_keywords
 from msprobe_hooks.record import Framework, open_session
 from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
 from msprobe_hooks.recording.summary import write_line
@@ -70,6 +71,7 @@ class PrecisionDebugger:
     #: The state of the recording, under msprobe's names.
     service: DebuggerService
 
+    @naming_keywords
     def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
         cls,
         config_path: str | Path | None = None,

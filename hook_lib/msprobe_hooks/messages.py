@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LONGEST = 300
 
@@ -27,6 +33,20 @@ def closest(name: object, candidates: Iterable[str]) -> str | None:
     folded = {candidate.casefold(): candidate for candidate in names}
     matches = get_close_matches(name.casefold(), folded, n=1)
     return folded[matches[0]] if matches else None
+
+
+def naming_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose error about a keyword that it does not have names the one that was probably meant."""
+
+    @wraps(function)
+    def called(*args: P.args, **keywords: P.kwargs) -> R:
+        if keywords:
+            parameters, called_as = signature(function).parameters, function.__qualname__.removesuffix(".__new__")
+            for name in keywords.keys() - parameters.keys():
+                raise TypeError(f"{called_as}() has no argument {name!r}{did_you_mean(name, parameters)}")
+        return function(*args, **keywords)
+
+    return called
 
 
 def shown(value: object) -> str:

@@ -45,10 +45,13 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     session: Session | None = first("open_session", settings, model, framework)
     if session is not None:
         return session
-    if settings.level in (KERNEL_LEVEL, "compiled") or settings.golden_path is not None:
-        raise ConfigError("level", settings.level, "not supported by any installed extension")
-    if settings.task in OVERFLOW_TASKS:
-        raise ConfigError("task", settings.task, "not supported by any installed extension")
+    of_extensions = {
+        "level": settings.level in (KERNEL_LEVEL, "compiled"),
+        "golden_path": settings.golden_path is not None,
+        "task": settings.task in OVERFLOW_TASKS,
+    }
+    for key in (key for key, is_used in of_extensions.items() if is_used):
+        raise ConfigError(key, getattr(settings, key), "not supported by any installed extension")
     from msprobe_hooks.torch.session import TorchSession
 
     return TorchSession(settings, model)
@@ -95,18 +98,19 @@ def record(
         elif quiet or session.recorder.is_abandoned or session.rank():
             _log.info("%s", summary)
         else:
-            write_line(f"{summary}; {_next_command(session.recorder.settings)}")
+            command = _next_command(session.recorder.settings, has_files=bool(summary.folders))
+            write_line("; ".join(filter(None, [str(summary), command])))
     if session.recorder.failure is not None:
         raise session.recorder.failure
 
 
-def _next_command(settings: Settings) -> str:
-    """Return, in words, the command that reads what was recorded."""
+def _next_command(settings: Settings, *, has_files: bool) -> str:
+    """Return, in words, the command that reads what was recorded; none of a search that found and wrote nothing."""
     path = shlex.quote(str(settings.dump_path))
     if settings.spool_size is not None:
         return f"check it with: pytest-msprobe follow {path}"
     if settings.task in OVERFLOW_TASKS:
-        return f"read it with: pytest --msprobe-overflow {path}"
+        return f"read it with: pytest --msprobe-overflow {path}" if has_files else ""
     if settings.level in ("L1", "mix", "aten") and settings.task != "structure" and settings.summary_mode != "xor":
         return f"check it with: pytest --msprobe-dump {path}"
     return f"compare it with: pytest --msprobe-compare {path} --msprobe-golden ANOTHER_RUN"

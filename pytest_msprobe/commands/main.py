@@ -36,7 +36,7 @@ class _Parser(argparse.ArgumentParser):
             from pytest_msprobe.errors import not_one_of
 
             name, value = match[1], match[2].strip("'")
-            message = f"{name} {value!r}: {not_one_of(value, self._choices(name))}"
+            message = f"{name} {value!r}: {not_one_of(value, self._choices(name))}{_of_pytest(value)}"
         super().error(message)
 
     def _choices(self, name: str) -> Collection[str]:
@@ -45,6 +45,14 @@ class _Parser(argparse.ArgumentParser):
             if action.choices is not None and name in ("/".join(action.option_strings), action.metavar, action.dest):
                 return list(action.choices)
         return ()
+
+
+def _of_pytest(word: str) -> str:
+    """Return, after a semicolon, the option of pytest that a word may be meant for; empty for any other word."""
+    from pytest_msprobe.run.option_data import written_names
+
+    option = "--msprobe-dump" if word == "check" else f"--msprobe-{word}"
+    return f"; that is an option of pytest: pytest {option} PATH" if option in written_names() else ""
 
 
 def make_parser(words: Collection[str]) -> argparse.ArgumentParser:
@@ -107,6 +115,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     own, others = split_off(words)
+    if not own:
+        make_parser(own).print_help(sys.stderr)
+        return 2
     arguments = make_parser(own).parse_args(own)
     if others:
         arguments.options = others

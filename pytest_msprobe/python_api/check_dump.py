@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from msprobe_hooks.dump.reader import Dump, open_dump
 from msprobe_hooks.dump.recording_paths import find_dumps, home_of
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, naming_keywords
 from pytest_msprobe.containment.process_state import ProcessState
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.run_in_process import judge_in_process
@@ -157,6 +157,7 @@ class Records(Iterator[_Record]):
         return f"<p>{escape(repr(self))}</p>"
 
 
+@naming_keywords
 def check_dump(
     path: Path | str,
     *,

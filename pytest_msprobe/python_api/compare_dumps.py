@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.reader import open_dump
 from msprobe_hooks.dump.recording_paths import find_dumps, home_of
+from msprobe_hooks.messages import naming_keywords
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.items import result_of
@@ -47,6 +48,7 @@ class ComparedRecord(CheckedRecord):
     call: ComparedCall | None
 
 
+@naming_keywords
 def compare_dumps(
     target: Path | str,
     golden: Path | str,

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.reports.failed_apis import FailedApis
 from pytest_msprobe.reports.junit import card_of_properties
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.worst_margins import AT_MOST
 from pytest_msprobe.results.outcomes import UNFINISHED
-from pytest_msprobe.results.result import Start
+from pytest_msprobe.results.result import LITTLE_JUDGED, Start
 
 _WORST_SHOWN = 5
 # What pytest lists without ``-r``: failures and errors.
@@ -80,7 +80,10 @@ class FailureList:
 
 
 class Summary:
-    """Counts what comes of records as their reports arrive; ``lists_worst`` where their margins are of interest."""
+    """Counts what comes of records as their reports arrive.
+
+    ``lists_worst`` where their margins are of interest, ``names_weak`` where passes with weak evidence are named.
+    """
 
     def __init__(
         self,
@@ -89,9 +92,12 @@ class Summary:
         tallies: Sequence[Tally] = (),
         *,
         lists_worst: bool = True,
+        names_weak: bool = False,
     ) -> None:
         self._tallies = tallies
         self._lists_worst = lists_worst
+        self._names_weak = names_weak
+        self._weak: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         self._starts: dict[str, str] = {}
         self._by_card: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._kind = kind
@@ -130,6 +136,8 @@ class Summary:
         self._outcomes[verdict["outcome"]] += 1
         self._by_card[card][verdict["outcome"]] += 1
         if plain["extras"]:
+            if why := plain["extras"].get(LITTLE_JUDGED):
+                self._weak[why].append((name, plain["record"]))
             for tally in self._tallies:
                 tally.add(plain["extras"])
         self._failed.add(plain)
@@ -168,16 +176,30 @@ class Summary:
             what = "module record is not an API call and was" if one else "module records are not API calls and were"
             lines.append(f"{self._module_records} {what} not checked")
         lines += [f"{count} skipped{self._in_tests(why)}: {why}" for why, count in self._skips.most_common()]
+        lines += self._weak_evidence()
         lines += [line for tally in self._tallies for line in tally.lines()]
         lines += self._failed.lines()
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("error / allowed, largest first (above 1 fails):")
         for margin, record, name, card, standard, sign in worst:
-            shown = name if len(self._dumps) > 1 else record
+            shown = self._shown(name, record)
             where = f" on {card}" if card and len(self._starts) > 1 else ""
             lines.append(f"  {f'{sign}{margin:.3g}':>9}  {shown}{where}  ({standard})")
         return lines
+
+    def _shown(self, name: str, record: str) -> str:
+        return name if len(self._dumps) > 1 else record
+
+    def _weak_evidence(self) -> Iterator[str]:
+        """Yield how many passes say little, by the reason, and which."""
+        for why, records in sorted(self._weak.items(), key=lambda item: -len(item[1])):
+            line = f"{len(records)} passed with weak evidence: {why}"
+            if self._names_weak:
+                yield line
+                yield f"    {listed(self._shown(*names) for names in records)}"
+            else:
+                yield f"{line} (names with -v)"
 
     def _in_tests(self, reason: str) -> str:
         tests = len(self._skipped_tests[reason])

@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import pytest
-
 from pytest_msprobe.errors import OptionError, not_one_of
-from pytest_msprobe.run.option_fields import read_field
-from pytest_msprobe.run.shared_options import MAPPING, SharedOptions
+from pytest_msprobe.run.shared_options import MAPPING
 from pytest_msprobe.yaml_with_lines import Section, read_document
 
 API, CELL, LAYER, DATA, MODEL_NAMES = KINDS = ("api", "cell", "layer", "data", "model_names")
@@ -36,12 +33,6 @@ def sections_in(files: Iterable[Path]) -> Mapping[str, list[Section | None]]:
                 raise OptionError(f"{MAPPING} has the key {kind} twice", file=path, remedy="merge both into one file")
             sections.setdefault(kind, []).append(section)
     return sections
-
-
-def model_names_in(config: pytest.Config) -> tuple[Section, ...]:
-    """Return where names of models are in the files that were passed. Raises OptionError."""
-    sections = sections_in(read_field(config, SharedOptions, "mappings"))
-    return tuple(section for section in sections.get(MODEL_NAMES, ()) if section is not None)
 
 
 def _sections_of(path: Path) -> list[tuple[str, Section | None]]:

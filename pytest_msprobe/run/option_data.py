@@ -54,10 +54,32 @@ Row: TypeAlias = Mapping[str, Any]
 
 def add_written(parser: pytest.Parser, is_off: Callable[[str], bool]) -> None:
     """Add the options of the core, and of each extension that is there and not turned off."""
-    add_rows(parser, json.loads((PACKAGE / FILE).read_bytes()))
-    for file in sorted(PACKAGE.glob(f"extensions/*/{FILE}")):
+    for file in _files():
         if not is_off(file.parent.name):
             add_rows(parser, json.loads(file.read_bytes()))
+
+
+def written_names() -> list[str]:
+    """Return the names of all options and settings of the core and of each extension that is there."""
+    return [row["name"] for file in _files() for row in json.loads(file.read_bytes())]
+
+
+def _files() -> list[Path]:
+    return [PACKAGE / FILE, *sorted(PACKAGE.glob(f"extensions/*/{FILE}"))]
+
+
+def add_hints(parser: pytest.Parser, options: object, args: Iterable[str]) -> None:
+    """Add to pytest's error about the command line which option was probably meant by each that is spelled like ours.
+
+    ``options`` has an attribute for each option that there is. pytest writes ``extra_info`` below such an error.
+    """
+    words = [word for arg in args if "probe" in (word := arg.partition("=")[0]) and word.startswith("--")]
+    for word in words:
+        if not hasattr(options, word.removeprefix("--").replace("-", "_")):
+            from msprobe_hooks.messages import closest
+
+            nearest = closest(word, written_names())
+            parser.extra_info |= {word: f"did you mean {nearest}?"} if nearest else {}
 
 
 def add_rows(parser: pytest.Parser, rows: Iterable[Row], default: pytest.OptionGroup | None = None) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import pytest
 
 from pytest_msprobe.errors import OptionError, no_effect, unknown_value
-from pytest_msprobe.run.option_data import Row, add_rows
+from pytest_msprobe.run.option_data import Row
 
 T = TypeVar("T")
 
@@ -138,12 +138,6 @@ def _row(declared: Declared, group: str, default: Any) -> Row:
     return row | ({"repeat": True} if declared.repeat else {})
 
 
-def add_fields(group: pytest.OptionGroup, options: type[Any]) -> None:
-    """Add what a class declares to pytest's parser: options to the group, or to that which they name."""
-    assert group.parser is not None
-    add_rows(group.parser, rows(options), default=group)
-
-
 def read_fields(config: pytest.Config, options: type[T], **others: Any) -> T:
     """Read and check what a class declares; ``others`` are its fields that are not declared. Raises OptionError."""
     values = {
@@ -200,17 +194,6 @@ def refuse_without(config: pytest.Config, options: type[Any], needed: str) -> No
     for _, declared in declared_fields(options):
         if not declared.is_shared and is_passed(config, declared.name):
             raise no_effect(declared.name, needed)
-
-
-def read_with(config: pytest.Config, options: type[T], flag: str, needed: str) -> T | None:
-    """Read and check a class where its ``flag`` is passed, None where it is not; ``needed`` is as ``--option N``.
-
-    Raises OptionError, also where another option of the class is passed without the flag.
-    """
-    if is_passed(config, flag):
-        return read_fields(config, options)
-    refuse_without(config, options, needed)
-    return None
 
 
 def words(options: Any) -> list[str]:

@@ -15,7 +15,7 @@ from pytest_msprobe.errors import DeviceError, OptionError, RulesError, no_effec
 from pytest_msprobe.run import shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
 from pytest_msprobe.run.msprobe_config import RunUt, read_peer
-from pytest_msprobe.run.option_data import DEVICES, HOW, JOURNAL, RECORD, RESULTS, WHAT
+from pytest_msprobe.run.option_data import DEVICES, HOW, JOURNAL, RECORD, RESULTS, WHAT, written_names
 from pytest_msprobe.run.option_fields import as_path, number, one_of, option, output_folder, read_fields, setting, words
 from pytest_msprobe.run.shard_option import SHARD, Shard, divides_dumps, read_shard
 
@@ -295,6 +295,7 @@ def _read_options(config: pytest.Config) -> Options:
     from msprobe_hooks.dump.effects import set_valid_rows
     from pytest_msprobe.devices.registry import AUTO, DeviceChoice
 
+    _refuse_unknown_settings(config)
     mode, dumps = modes_of(config).chosen(config)
     set_valid_rows({})
     declared = read_fields(config, Options, mode=mode, dumps=dumps)
@@ -317,6 +318,20 @@ def _read_options(config: pytest.Config) -> Options:
     shared_options.refuse_unknown(config, mode)
     modes_of(config).read_options(config, mode)
     return options
+
+
+def _refuse_unknown_settings(config: pytest.Config) -> None:
+    """Raise OptionError for a setting of the command line that there is not; of the ini file pytest warns of one."""
+    for text in config.option.override_ini or ():
+        name = text.partition("=")[0]
+        if name.startswith("msprobe_"):
+            from msprobe_hooks.messages import did_you_mean
+
+            try:
+                config.getini(name)
+            except (KeyError, ValueError, pytest.UsageError) as error:
+                if "unknown configuration value" in str(error):
+                    raise OptionError(f"-o {name}: no such setting{did_you_mean(name, written_names())}") from None
 
 
 def has_dump_arguments(config: pytest.Config) -> bool:

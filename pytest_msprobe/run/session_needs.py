@@ -13,6 +13,8 @@ from pytest_msprobe.run.mode import destination, modes_of
 _OURS = "msprobe_"
 _SETTING = re.compile(rb"^\s*\"?msprobe_\w+\"?\s*[=:]", re.MULTILINE)
 _SESSION = "msprobe-session"
+# Where recorders put a dump below the folder that they are given.
+_RECORDINGS = ("dump.json", "rank*/dump.json", "step*/rank*/dump.json")
 _FIXTURE, _MARKER = "precision", "precision_standard"
 
 
@@ -62,6 +64,19 @@ def start_session_of_test(request: pytest.FixtureRequest) -> None:
 
         # A fixture of the session has no public name for the test that asks for it first.
         begin(request._pyfuncitem)
+
+
+def recordings_without_option(config: pytest.Config, items: Iterable[pytest.Item]) -> list[str]:
+    """Return a line for each folder among the arguments that holds recordings, and of which nothing was collected."""
+    named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else ()
+    folders = {text: config.invocation_params.dir / text for text in named}
+    paths = [item.path for item in items]
+    return [
+        f"msprobe: {text} holds recordings, which pytest reads where an option names them: --msprobe-dump {text}"
+        for text, folder in folders.items()
+        if any(next(folder.glob(pattern), None) for pattern in _RECORDINGS)
+        and not any(path.is_relative_to(folder) for path in paths)
+    ]
 
 
 def uses_session(items: Iterable[pytest.Item]) -> bool:

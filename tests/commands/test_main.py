@@ -85,6 +85,8 @@ def test_the_help_of_a_command_has_an_example_that_it_understands_and_a_page(
             ["report", "--junit-family", "jenkisn", "x"],
             "--junit-family 'jenkisn': not one of pytest, jenkins; did you mean 'jenkins'?",
         ),
+        (["compare", "a", "b"], "; that is an option of pytest: pytest --msprobe-compare PATH\n"),
+        (["check", "a"], "; that is an option of pytest: pytest --msprobe-dump PATH\n"),
         (["report", "--junit-family", "zip", "x"], "--junit-family 'zip': not one of pytest, jenkins\n"),
     ],
 )
@@ -95,6 +97,12 @@ def test_an_unknown_name_is_answered_with_the_one_that_was_meant(
         main(words)
     assert ended.value.code == 2
     assert problem in capsys.readouterr().err
+
+
+def test_no_command_at_all_is_answered_with_their_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr().err
+    assert all(f"  {name} " in shown for name in ("report", "show", "graph"))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ REFUSED = {
     "from msprobe_hooks.mindspore import PrecisionDebugger": "ImportError: cannot import name 'PrecisionDebugger'",
     "open_session(settings('d', level='L2', list=['Torch.mm.0.forward']), None, 'pytorch')": "level is 'L2'; not sup",
     "open_session(settings('d', task='nan_check'), None, 'pytorch')": "task is 'nan_check'; not supported by any",
+    "open_session(settings('d', level='aten', golden_path='g'), None, 'pytorch')": "golden_path is PosixPath('g'); not",
     "open_session(settings('d'), None, 'mindspore')": "framework is 'mindspore'; allowed: pytorch",
     "msprobe_hooks.PrecisionDebugger(task='grad_probe')": "task is 'grad_probe'; allowed: statistics",
     "msprobe_hooks.PrecisionDebugger('config.json')": "load is {'path': 'dump', 'modules': ['fc']}; not supported by",

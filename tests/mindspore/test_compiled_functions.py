@@ -130,7 +130,7 @@ def test_what_refuses_a_raised_precision_is_judged_in_the_recorded_one_and_says_
     run.result.stdout.fnmatch_lines(
         [
             "2 passed with weak evidence: golden is the function in the recorded precision (torch.float32), as it "
-            "rejects a higher one"
+            "rejects a higher one (names with -v)"
         ]
     )
     run.result.assert_outcomes(passed=2)

@@ -111,9 +111,22 @@ def test_what_passed_with_weak_evidence_is_counted_with_the_reason(
     write_dump({"Torch.eq.0.forward": never | {"output": output}, "Torch.relu.0.forward": forward(element(8))})
     checked = check("--msprobe-dump=dump.json")
     reason = "the results of the drawn inputs are one or two values, the recorded ones were more"
-    assert f"1 passed with weak evidence: {reason}" in closing_section(checked.result)
+    assert f"1 passed with weak evidence: {reason} (names with -v)" in closing_section(checked.result)
     assert checked.cases["Torch.eq.0.forward"].properties["msprobe.little_judged"] == reason
     assert "msprobe.little_judged" not in checked.cases["Torch.relu.0.forward"].properties
+
+
+def test_what_passed_with_weak_evidence_is_named_where_more_is_asked_for(
+    write_dump: Write, check: Any, element: Any, forward: Any
+) -> None:
+    negative = forward(element(4, low=-2, high=-1))
+    write_dump({f"Torch.log.{i}.forward": negative for i in range(11)} | {"Torch.relu.0.forward": forward(element(8))})
+    section = closing_section(check("--msprobe-dump=dump.json", "-v").result)
+    at = next(i for i, line in enumerate(section) if "passed with weak evidence" in line)
+    assert section[at].startswith("11 passed with weak evidence: ")
+    assert "names with -v" not in section[at]
+    named = ", ".join(f"Torch.log.{i}.forward" for i in range(8))
+    assert section[at + 1].strip() == f"{named} and 3 more"
 
 
 def test_elements_that_differ_where_any_value_is_right_are_counted(

@@ -31,7 +31,7 @@ def usage_error(pytester: pytest.Pytester, *arguments: str) -> str:
         (b'{"task": "statistics", "data": {"Torch.abs.0.forward": {"input_args": [', "the JSON ends too early"),
         (b"not JSON at all", "not valid JSON at line 1"),
         (b'{"task": "statistics",\n"level": L1}', "not valid JSON at line 2"),
-        (b"[1, 2, 3]", "not a dump: "),
+        (b"[1, 2, 3]", "not a dump: it is no JSON object; pass the dump.json that a recording wrote"),
         (
             b'{"task": "statistics", "level": "L1"}',
             'not a dump: it has no "data"; pass the dump.json that a recording wrote',

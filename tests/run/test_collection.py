@@ -79,7 +79,8 @@ def test_a_dump_of_modules_alone_collects_nothing_and_says_so(pytester: pytest.P
     shutil.copy(DUMPS / "lstm-L0" / "dump.json", pytester.path)
     result = pytester.runpytest_inprocess("--msprobe-dump", "dump.json")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["*: 17 module records (*"])
+    said = "msprobe: modules alone (level L0) are compared, not checked: record level mix or L1"
+    result.stdout.fnmatch_lines(["*: 17 module records (*", said])
 
 
 def test_a_folder_gives_every_rank_and_step_in_the_order_of_their_numbers(

@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_msprobe.run.option_data import add_rows
 from pytest_msprobe.run.option_fields import (
-    add_fields, as_path, existing_file, number, one_of, option, read_fields, refuse_without, setting, settings, words
+    as_path, existing_file, number, one_of, option, read_fields, refuse_without, rows, setting, settings, words
 )
 
 
@@ -31,7 +32,7 @@ class Own:
 
 
 def pytest_addoption(parser):
-    add_fields(parser.getgroup("own"), Own)
+    add_rows(parser, rows(Own), default=parser.getgroup("own"))
     parser.addoption("--own", action="store_true")
 
 

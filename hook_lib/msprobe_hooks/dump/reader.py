@@ -200,6 +200,8 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
             return decode_json(cut_to_depth(text, 2 * MAX_DEPTH), _Envelope)
     except JsonFormError as error:
         problem = 'it has no "data"' if "required field `data`" in str(error) else str(error)
+        # msgspec names the place of what it does not expect inside of the text.
+        problem = "it is no JSON object" if problem.startswith("Expected `object`") and "$" not in problem else problem
         remedy = _paths_instead(text) or "pass the dump.json that a recording wrote"
         raise DumpError(f"{path}: not a dump: {problem}; {remedy}") from None
     except JsonError as error:

@@ -180,10 +180,10 @@ def _observers(recorder: TorchRecorder) -> list[Observer]:
 
 
 class Operators:
-    """The dispatch mode of level aten, on the thread that begins."""
+    """A dispatch mode of level aten, on the thread that begins."""
 
-    def __init__(self, recorder: TorchRecorder) -> None:
-        self._mode = AtenMode(recorder)
+    def __init__(self, recorder: TorchRecorder, mode: type[AtenMode] = AtenMode) -> None:
+        self._mode = mode(recorder)
         self._thread = 0
 
     def begin(self) -> None:

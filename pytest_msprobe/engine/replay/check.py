@@ -20,7 +20,12 @@ from pytest_msprobe.engine.replay.annotators import ANNOTATORS
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.judging.half_precision import beyond_float32_sums, is_rounded_more, judged_in_float64
+from pytest_msprobe.engine.replay.judging.half_precision import (
+    beyond_float32_sums,
+    is_rounded_more,
+    judged_in_float64,
+    with_narrow_roundoffs,
+)
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall, TrialOf
 from pytest_msprobe.engine.replay.rerun_differences import PASSED_AGAIN
@@ -104,7 +109,8 @@ def judge_by_first(strategies: Sequence[Strategy], check: DirectionCheck) -> lis
     """Return the verdicts of the first strategy that answers; the last one answers for every call."""
     if check.prepared.large is not None:
         return_freed_before(check.prepared.call)
-    return next(outputs for judge in strategies if (outputs := judge(check)) is not None)
+    outputs = next(outputs for judge in strategies if (outputs := judge(check)) is not None)
+    return with_narrow_roundoffs(check.prepared.trial, outputs)
 
 
 def add_layout_note(result: DirectionResult, check: DirectionCheck, strategies: Sequence[Strategy]) -> DirectionResult:

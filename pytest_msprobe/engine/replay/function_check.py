@@ -12,13 +12,14 @@ import numpy as np
 import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
+from msprobe_hooks.messages import closest
 from msprobe_standards import Standard, Verdict
 from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, CheckError, Subject
 from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.judging.half_precision import judged_in_float64
+from pytest_msprobe.engine.replay.judging.half_precision import judged_in_float64, with_narrow_roundoffs
 from pytest_msprobe.engine.replay.judging.informative_inputs import without_number
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note
@@ -32,26 +33,13 @@ from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, Output
 #: The keyword under which a module gets its parameters and buffers.
 STATE = "module_state"
 
+# What a test may want to say to the check, and what it is called.
+_OPTIONS = {name: f"{name}=" for name in ("golden", "backward", "batch_invariant")} | dict.fromkeys(
+    ("standard", "rtol", "atol"), "the mark precision_standard"
+)
+
 #: The positional and the named arguments of a function.
 Given: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def check_function(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    name: str,
-    setup: ReplayConfig,
-    golden: Callable[..., Any] | None = None,
-    backward: bool = False,
-    standard: Standard | None = None,
-) -> list[DirectionResult]:
-    """Check a function, or an ``nn.Module``, in both directions where ``backward`` asks for it; see `FunctionCheck`."""
-    check = FunctionCheck(
-        function, args, kwargs, name=name, setup=setup, golden=golden, backward=backward, standard=standard
-    )
-    return [check.judge(direction) for direction in check.directions]
 
 
 class FunctionCheck:
@@ -128,6 +116,7 @@ class FunctionCheck:
         judged = functools.partial(judge, self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
         in_float64 = self._standard is None and self.setup.policy.failures_in_float64
         results = judged_in_float64(self.trial, judged) if in_float64 else judged()
+        results = with_narrow_roundoffs(self.trial, results)
         return results if direction == "forward" else [*results, *self._by_differences()]
 
     def _by_differences(self) -> list[OutputResult]:
@@ -141,8 +130,12 @@ class FunctionCheck:
         return results
 
     def _golden_notes(self) -> Iterator[str]:
-        """Yield what golden is and gets, where the user may not know it."""
+        """Yield which keywords may be meant for the check, and what golden is and gets, which users may not know."""
         api = self.trial.subject.api
+        for name in self.trial.subject.arguments.kwargs:
+            nearest = closest(name, _OPTIONS) if repr(name) in str(self.raised[-1]) else None
+            if nearest is not None:
+                yield f"{name}= was passed on to {api}; did you mean {_OPTIONS[nearest]}?"
         if not self._has_golden:
             place = f"on the CPU, its floating-point inputs in {self.trial.golden_side.default_dtype}"
             yield f"Without golden=, golden is {api} itself, {place}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,9 +59,11 @@ checkpoint_key = pytest.StashKey[CheckpointOptions]()
 def read_options(config: pytest.Config) -> CheckpointOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     golden_path(config, "--msprobe-checkpoint", "checkpoint")
-    from pytest_msprobe.run.mapping_files import model_names_in
+    from pytest_msprobe.run.mapping_files import MODEL_NAMES, sections_in
 
-    return option_fields.read_fields(config, CheckpointOptions, names=model_names_in(config))
+    options = option_fields.read_fields(config, CheckpointOptions)
+    names = sections_in(options.mappings).get(MODEL_NAMES, ())
+    return replace(options, names=tuple(section for section in names if section is not None))
 
 
 CHECKPOINT = DeclaredMode(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.communication.collectives import BARRIER, FUSED, Communicated, read_communicated, size_of
-from msprobe_hooks.dump.communication.jsonl import Call, Exchange
+from msprobe_hooks.dump.communication.jsonl import Call
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
+from pytest_msprobe.extensions.communication.exchanges import Exchange
 from pytest_msprobe.extensions.communication.messages import StepCommunication
 from pytest_msprobe.extensions.communication.signature_check import Finding
 from pytest_msprobe.extensions.communication.value_check import Compared, Copies, ReadBits, compare_copies

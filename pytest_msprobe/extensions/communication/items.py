@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.dump.communication.jsonl import Call, Exchange
+from msprobe_hooks.dump.communication.jsonl import Call
 from msprobe_hooks.messages import counted
+from pytest_msprobe.extensions.communication.exchanges import Exchange
 from pytest_msprobe.extensions.communication.judging import alarm_of, judge_exchange, judge_unmatched
 from pytest_msprobe.extensions.communication.messages import (
     StepCommunication,

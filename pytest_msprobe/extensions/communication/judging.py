@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from msprobe_hooks.dump.communication.collectives import FUSED
-from msprobe_hooks.dump.communication.jsonl import Call, Exchange, RankCalls
+from msprobe_hooks.dump.communication.jsonl import Call, RankCalls
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
+from pytest_msprobe.extensions.communication.exchanges import Exchange
 from pytest_msprobe.extensions.communication.fused_check import compare_fused
 from pytest_msprobe.extensions.communication.messages import (
     StepCommunication,

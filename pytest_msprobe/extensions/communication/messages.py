@@ -14,19 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from msprobe_hooks.dump.communication.collectives import BARRIERS, FROM_ROOT, TO_ROOT
-from msprobe_hooks.dump.communication.jsonl import (
-    FILE,
-    Call,
-    Exchange,
-    RankCalls,
-    Step,
-    find_exchanges,
-    find_steps,
-    read_calls,
-)
+from msprobe_hooks.dump.communication.jsonl import FILE, Call, RankCalls, Step, find_steps, read_calls
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.recording_paths import DUMP_FILE, rank_of
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.extensions.communication.exchanges import Exchange, find_exchanges
 from pytest_msprobe.extensions.communication.truncated_dump import ReadDump, read_truncated_dump
 
 # The text by which a record that holds a DTensor is known.

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from msprobe_hooks.dump.communication.collectives import Communicated, read_communicated
 from msprobe_hooks.dump.communication.endpoints import End
-from msprobe_hooks.dump.communication.jsonl import Call, Exchange
+from msprobe_hooks.dump.communication.jsonl import Call
 from msprobe_hooks.dump.schema import Element, TensorElement, ValueElement
+from pytest_msprobe.extensions.communication.exchanges import Exchange
 from pytest_msprobe.extensions.communication.messages import StepCommunication, between, ranks_in_words, short_name
 
 # So many calls behind the last in a group are searched for the one that a rank made in place of a missing call.

@@ -12,8 +12,9 @@ from typing import Literal, TypeAlias
 
 from msprobe_hooks.dump.communication.collectives import BATCH, COMPARABLE, EQUAL, Communicated, read_communicated
 from msprobe_hooks.dump.communication.endpoints import End, batched
-from msprobe_hooks.dump.communication.jsonl import Call, Exchange
+from msprobe_hooks.dump.communication.jsonl import Call
 from msprobe_hooks.dump.schema import Element, Number, TensorElement, tensors_of
+from pytest_msprobe.extensions.communication.exchanges import Exchange
 from pytest_msprobe.extensions.communication.messages import StepCommunication
 from pytest_msprobe.extensions.communication.signature_check import Finding, differing
 from pytest_msprobe.results.outcomes import BaseSkipReason

@@ -24,7 +24,7 @@ from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, decode
 if TYPE_CHECKING:
     import torch
 
-    from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
+    from pytest_msprobe.modes.check.follow_ups import FollowUp, Judged
     from pytest_msprobe.reports.summary import Tally
     from pytest_msprobe.run.options import Options
 

@@ -29,7 +29,7 @@ from pytest_msprobe.extensions.explore.explore import Finding, explore, smallest
 from pytest_msprobe.extensions.explore.explored_tally import AIMED, EXPLORED
 from pytest_msprobe.extensions.explore.minimal_failure import only_drifts
 from pytest_msprobe.extensions.explore.options import ExploreOptions
-from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.modes.check.follow_ups import Judged
 from pytest_msprobe.modes.check.save_case import SaveFailure
 from pytest_msprobe.modes.check.saved_case import with_saved
 from pytest_msprobe.results.result import DirectionResult

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import number, option, read_with, setting
+from pytest_msprobe.run.option_fields import is_passed, number, option, read_fields, refuse_without, setting
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_msprobe.modes.check.follow_up import FollowUp
+    from pytest_msprobe.modes.check.follow_ups import FollowUp
     from pytest_msprobe.modes.check.save_case import SaveFailure
     from pytest_msprobe.reports.summary import Tally
     from pytest_msprobe.run.options import Options
@@ -92,7 +92,10 @@ class ExploreFeature(CheckFeature):
 
     def read_options(self, config: pytest.Config) -> ExploreOptions | None:
         """Return what the user asked for, None where nothing is explored. Raises OptionError."""
-        return read_with(config, ExploreOptions, "--msprobe-explore", "--msprobe-explore N")
+        if is_passed(config, "--msprobe-explore"):
+            return read_fields(config, ExploreOptions)
+        refuse_without(config, ExploreOptions, "--msprobe-explore N")
+        return None
 
     def tallies(self, *, in_detail: bool) -> Collection[Tally]:
         """Return what counts the inputs."""

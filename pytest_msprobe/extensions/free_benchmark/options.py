@@ -12,7 +12,7 @@ from pytest_msprobe.run.option_fields import is_passed, one_of, option, read_fie
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_msprobe.modes.check.follow_up import FollowUp
+    from pytest_msprobe.modes.check.follow_ups import FollowUp
     from pytest_msprobe.reports.summary import Tally
     from pytest_msprobe.run.options import Options
 

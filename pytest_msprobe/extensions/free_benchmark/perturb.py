@@ -17,7 +17,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.extensions.free_benchmark.perturb_table import InconsistentOutput, Perturbed, with_perturbed
-from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
+from pytest_msprobe.modes.check.follow_ups import Judged, can_run_again
 from pytest_msprobe.results.outcomes import Skip, SkipReason
 from pytest_msprobe.results.result import ACCURACY, DirectionResult
 

@@ -32,7 +32,7 @@ from pytest_msprobe.extensions.graphs.vis_database import (
     split,
 )
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
-from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
+from pytest_msprobe.modes.compare.reports.table_columns import Column, columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row
 from pytest_msprobe.modes.compare.runs import open_run
 
@@ -43,17 +43,49 @@ if TYPE_CHECKING:
 
 _TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tensor": "all", "structure": "structure"}
 
+# How the titles begin of columns with one side's value, and not how both differ.
+_OF_ONE_SIDE = ("NPU", "Bench", "BENCH", "Data_name")
+
+# Columns of compared elements only.
+_OF_ELEMENTS = ("Max ULP", "Worst index")
+
+# What the titles of the differences mean.
+_MEANINGS = {
+    "Max diff": "the target's greatest element less the golden one's",
+    "Min diff": "the target's least element less the golden one's",
+    "Mean diff": "the target's mean less the golden one's",
+    "L2norm diff": "the target's norm less the golden one's",
+    "MaxRelativeErr": "the greatest relative error: of the maxima, or of the elements where these were recorded",
+    "MinRelativeErr": "the relative error of the minima",
+    "MeanRelativeErr": "the relative error of the means",
+    "NormRelativeErr": "the relative error of the norms",
+    "Cosine": "the cosine of the angle between the two tensors, 1 where they agree",
+    "EucDist": "the Euclidean distance of the two tensors",
+    "MaxAbsErr": "the greatest absolute error of an element",
+    "One Thousandth Err Ratio": "the share of elements with a relative error below 0.001",
+    "Five Thousandths Err Ratio": "the share of elements with a relative error below 0.005",
+    "Scaled error": "the difference as a fraction of the tensor's own scale",
+    "Max ULP": "the greatest error in units of the last place",
+    "Worst index": "where the greatest error is",
+    "Transformed": "what was done to a side before it was compared",
+    "Result": "the verdict on this value",
+    "Err_message": "why",
+}
+
 
 def manner_of(pair: DumpPair, *, overflow: bool, all_frames: bool) -> Manner:
     """Return how the graphs of a comparison are described."""
-    columns = {title: MEANINGS[title] for title, _ in _columns_of(pair) if title in MEANINGS}
-    columns |= dict.fromkeys(pair.metrics if pair.mode == "tensor" else (), "a metric of the user's own")
-    return Manner(_TASKS[pair.mode], columns, overflow, all_frames)
+    meanings = {title: _MEANINGS[title] for title, _ in _columns_of(pair) if title in _MEANINGS}
+    meanings |= dict.fromkeys(pair.metrics if pair.mode == "tensor" else (), "a metric of the user's own")
+    return Manner(_TASKS[pair.mode], meanings, overflow, all_frames)
 
 
 def _columns_of(pair: DumpPair) -> list[Column]:
     is_transformed = pair.transformations is not None
-    return value_columns(pair.mode, pair.policy.name, metrics=pair.metrics, is_transformed=is_transformed)
+    mode = pair.mode
+    table = columns(mode, pair.policy.name, with_stack=False, metrics=pair.metrics, is_transformed=is_transformed)
+    left_out = {"Module"} if mode == "tensor" else {"Module", *_OF_ELEMENTS}
+    return [column for column in table if not column[0].startswith(_OF_ONE_SIDE) and column[0] not in left_out]
 
 
 def draw_pair(

@@ -165,6 +165,8 @@ class OverflowItem(DumpItem):
             return warned.with_extra(_LEVEL, level).with_extra(_KIND, kind)
         origin = self.config.stash[findings_key].origin(self.dump, self.name)
         story = [headline, *place_lines(finding.inputs or traffic.inputs), *origin_lines(origin)]
+        if finding.scene is AnomalyKind.COMES_IN and self.dump.level == "L0":
+            story.append("(level L0 records modules alone: the code between them may have made it; record level mix)")
         verdict = Verdict("fail", STANDARD, "\n".join(story))
         outputs = tuple(_output(place, verdict) for place in finding.outputs)
         return DirectionResult(self.name, verdict, outputs).with_extra(_LEVEL, level)

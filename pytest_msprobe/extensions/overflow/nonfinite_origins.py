@@ -256,12 +256,14 @@ def _first(suspects: list[Culprit]) -> list[Culprit]:
 class Origin:
     """Place where a record was made: stack frames from the innermost out, modules from the outermost in.
 
-    ``problems`` says what of it is not known and why.
+    ``problems`` says what of it is not known and why. ``is_of_forward`` says of a backward record that the frames are
+    those of its forward call: no line of the program makes it.
     """
 
     frames: tuple[str, ...]
     modules: tuple[str, ...]
     problems: tuple[str, ...]
+    is_of_forward: bool = False
 
 
 def origin_of(surroundings: Surroundings, name: str) -> Origin:
@@ -271,10 +273,11 @@ def origin_of(surroundings: Surroundings, name: str) -> Origin:
     """
     stacks, parents = surroundings.stacks, surroundings.parents
     problems = [str(table.problem) for table in (stacks, parents) if table.problem is not None]
-    if stacks.problem is None and name not in stacks.entries:
+    frames = stacks.of_call(name)
+    if stacks.problem is None and frames is None:
         problems.append(f"{STACK_FILE} does not hold {name}")
-    modules = modules_around(name, parents.entries.get)
-    return Origin(stacks.entries.get(name, ()), tuple(reversed(modules)), tuple(problems))
+    modules = tuple(reversed(modules_around(name, parents.entries.get)))
+    return Origin(frames or (), modules, tuple(problems), is_of_forward=name not in stacks.entries)
 
 
 def describe_values(place: ValuePath) -> str:
@@ -321,8 +324,9 @@ def origin_lines(origin: Origin) -> Iterator[str]:
     if origin.modules:
         yield f"in {' > '.join(origin.modules)}"
     shown = relevant_frames(origin.frames, _FRAMES_SHOWN)
+    called = "forward called" if origin.is_of_forward else "called"
     for frame in shown:
-        yield f"called at {' '.join(frame.removeprefix('File ').split())}"
+        yield f"{called} at {' '.join(frame.removeprefix('File ').split())}"
     if len(origin.frames) > len(shown):
         yield f"and {len(origin.frames) - len(shown)} more frames in stack.json"
     for problem in origin.problems:

@@ -17,7 +17,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
-from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.modes.check.follow_ups import Judged
 from pytest_msprobe.reports.text import clipped
 from pytest_msprobe.results.outcomes import Skip
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, InputStatistics, with_called_at, with_inputs

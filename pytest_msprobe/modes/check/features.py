@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-    from pytest_msprobe.modes.check.follow_up import FollowUp
+    from pytest_msprobe.modes.check.follow_ups import FollowUp
     from pytest_msprobe.modes.check.save_case import SaveFailure
     from pytest_msprobe.reports.summary import Tally
     from pytest_msprobe.run.options import Options

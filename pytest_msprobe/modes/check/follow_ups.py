@@ -1,51 +1,41 @@
-"""Steps after a verdict, by the options of a run."""
+"""Steps after a verdict, which may add to a record's result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.results.outcomes import Breakdown, describe_error
+from pytest_msprobe.results.outcomes import Breakdown, SkipReason, describe_error
 from pytest_msprobe.results.result import failed_without_result
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.names import Direction
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
-    from pytest_msprobe.modes.check.options import CheckOptions
-    from pytest_msprobe.modes.check.save_case import SaveFailure
+    from pytest_msprobe.engine.replay.check import Replay
     from pytest_msprobe.results.result import DirectionResult
-    from pytest_msprobe.run.options import Options
+
+# Of these calls nothing could be known from golden, but they run.
+_RUNS_UNJUDGED = (SkipReason.NO_GOLDEN, SkipReason.NO_BASELINE, SkipReason.UNSPECIFIED)
 
 
-def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dump], str]) -> list[FollowUp]:
-    """Return what a run's options ask for, in the order in which it happens; ``fingerprint`` digests a dump."""
-    from pytest_msprobe.modes.check.failure_context import ReportLeftToCpu, add_failure_context
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A record that was judged just now. ``started`` is when that began, of `time.monotonic`."""
 
-    steps: list[FollowUp] = [add_failure_context]
-    save: SaveFailure | None = None
-    if check.save_baseline_tensors is not None:
-        from pytest_msprobe.modes.check.baselines.save_tensors import KeepTensors
+    dump: Dump
+    replay: Replay
+    direction: Direction
+    result: DirectionResult
+    started: float
 
-        steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
-    steps.append(ReportLeftToCpu())
-    # What these find is a failure to be saved like any other.
-    if check.repeat is not None:
-        from pytest_msprobe.modes.check.reruns import Repeat
 
-        steps.append(Repeat(check.repeat))
-    if check.batch_invariant:
-        from pytest_msprobe.modes.check.reruns import BatchInvariant
+FollowUp = Callable[[Judged], "DirectionResult"]
 
-        steps.append(BatchInvariant())
-    steps += filter(None, (feature.follow_up(options) for feature in check.features))
-    if check.save is not None:
-        from pytest_msprobe.modes.check.save_case import SaveFailure
 
-        save = SaveFailure(check.save, options.policy, options.level)
-        steps.append(save)
-    steps += filter(None, (feature.last_step(options, save) for feature in check.features))
-    return steps
+def can_run_again(result: DirectionResult) -> bool:
+    """Return whether a judged call has a result on the device, or may have one, to be compared with another."""
+    return result.breakdown is None and (result.skip is None or result.skip in _RUNS_UNJUDGED)
 
 
 def followed_up(judged: Judged, steps: list[FollowUp]) -> DirectionResult:

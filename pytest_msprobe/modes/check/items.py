@@ -22,8 +22,7 @@ from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, read_baseline
 from pytest_msprobe.modes.check.baselines.tensor_folder import file_name, tensors_folder
-from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
-from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
+from pytest_msprobe.modes.check.follow_ups import FollowUp, Judged, followed_up
 from pytest_msprobe.modes.check.layout_choice import LAYOUTS, LayoutChooser
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.results.outcomes import Breakdown, Skip, SkipReason
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.call import Call
     from pytest_msprobe.engine.replay.check import JudgeForward, Replay
     from pytest_msprobe.modes.check.baselines.recorded_result import RecordedResult
+    from pytest_msprobe.modes.check.save_case import SaveFailure
 
 
 class Checker:
@@ -105,7 +105,33 @@ class Checker:
 
     @functools.cached_property
     def _follow_ups(self) -> list[FollowUp]:
-        return follow_ups(self._options, self._check, self._fingerprint)
+        """Return what the options ask for, in the order in which it happens."""
+        from pytest_msprobe.modes.check.failure_context import ReportLeftToCpu, add_failure_context
+
+        steps: list[FollowUp] = [add_failure_context]
+        save: SaveFailure | None = None
+        if self._check.save_baseline_tensors is not None:
+            from pytest_msprobe.modes.check.baselines.save_tensors import KeepTensors
+
+            steps.append(KeepTensors(self._check.save_baseline_tensors, self._fingerprint))
+        steps.append(ReportLeftToCpu())
+        # What these find is a failure to be saved like any other.
+        if self._check.repeat is not None:
+            from pytest_msprobe.modes.check.reruns import Repeat
+
+            steps.append(Repeat(self._check.repeat))
+        if self._check.batch_invariant:
+            from pytest_msprobe.modes.check.reruns import BatchInvariant
+
+            steps.append(BatchInvariant())
+        steps += filter(None, (feature.follow_up(self._options) for feature in self._check.features))
+        if self._check.save is not None:
+            from pytest_msprobe.modes.check.save_case import SaveFailure
+
+            save = SaveFailure(self._check.save, self._options.policy, self._options.level)
+            steps.append(save)
+        steps += filter(None, (feature.last_step(self._options, save) for feature in self._check.features))
+        return steps
 
     @functools.cached_property
     def _baseline(self) -> Baseline | None:

@@ -25,7 +25,6 @@ from pytest_msprobe.modes.check.rerun_results import BatchInvarianceTally, Repea
 from pytest_msprobe.modes.check.saved_case import SavedTally
 from pytest_msprobe.modes.check.tallies import (
     LeftOpenTally,
-    LittleJudgedTally,
     MathModeTally,
     NarrowSumsTally,
     UnusedTensorsTally,
@@ -79,8 +78,11 @@ class CheckMode:
         lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
         lines += run_ut(config).header()
         shard = [f"msprobe: shard {options.shard}"] if options.shard is not None else []
-        empty = empty_line([path for path, dump in config.stash[dumps_key].items() if not dump.records], "not checked")
+        dumps = config.stash[dumps_key]
+        empty = empty_line([path for path, dump in dumps.items() if not dump.records], "not checked")
         about_empty = [f"msprobe: {empty}"] if empty else []
+        if any(dump.module_count and not dump.api_names for dump in dumps.values()):
+            about_empty.append("msprobe: modules alone (level L0) are compared, not checked: record level mix or L1")
         return [*lines, _dumps_in_words(config), *about_empty, *shard, *baselines.header(config)]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
@@ -88,7 +90,6 @@ class CheckMode:
         dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
         modules = sum(dump.module_count for dump in dumps.values())
         tallies: tuple[Tally, ...] = (
-            LittleJudgedTally(),
             LeftOpenTally(),
             NarrowSumsTally(),
             MathModeTally(),
@@ -99,7 +100,9 @@ class CheckMode:
             UnusedTensorsTally(),
             SavedTally(),
         )
-        reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
+        reporters: dict[str, object] = {
+            "msprobe-summary": Summary(modules, tallies=tallies, names_weak=config.get_verbosity() > 0)
+        }
         if getattr(config.option, "dist", "no") == "each":
             reporters["msprobe-cards"] = CardsReport()
         html = config.stash[check_key].html

@@ -21,7 +21,7 @@ from pytest_msprobe.engine.replay.ops.cuts import Cut
 from pytest_msprobe.engine.replay.rerun_differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
-from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
+from pytest_msprobe.modes.check.follow_ups import Judged, can_run_again
 from pytest_msprobe.modes.check.rerun_results import (
     BatchInvariance,
     Repeats,

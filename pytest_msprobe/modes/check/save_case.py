@@ -25,7 +25,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.errors import CaseError
-from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.modes.check.follow_ups import Judged
 from pytest_msprobe.modes.check.saved_case import (
     JSON_NAME,
     NO_RECORD,

@@ -1,4 +1,4 @@
-"""Counts for the summary of a check: weak verdicts, math modes, elements left open, unused tensors."""
+"""Counts for the summary of a check: math modes, elements left open, unused tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
-from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, NARROW_SUMS, left_open_of
+from pytest_msprobe.results.result import MATH_MODE, NARROW_SUMS, left_open_of
 
 
 class ExtraTally:
@@ -28,13 +28,6 @@ class ExtraTally:
     def lines(self) -> list[str]:
         """Return the summary's lines."""
         return [self.line.format(value=value, count=count) for value, count in self._counts.most_common()]
-
-
-class LittleJudgedTally(ExtraTally):
-    """Counts the passes with weak evidence, by reason."""
-
-    extra = LITTLE_JUDGED
-    line = "{count} passed with weak evidence: {value}"
 
 
 class MathModeTally(ExtraTally):

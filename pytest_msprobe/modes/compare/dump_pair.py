@@ -28,7 +28,7 @@ from pytest_msprobe.modes.compare.matching.name_translation import MappedValues,
 from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
 from pytest_msprobe.modes.compare.measure.call_values import by_torch
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides, data_mode
-from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, ForwardDifference, Outcome, Row
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -157,7 +157,12 @@ class DumpPair:
                 self._culprits.note_agreement(order)
             return call
         cause = self._culprits.cause(call)
-        call = replace(call, cause="culprit" if call.has_settings else cause)
+        is_culprit = call.has_settings or cause == "culprit"
+        call = replace(
+            call,
+            cause="culprit" if is_culprit else cause,
+            forward_difference=self._forward_difference(call) if is_culprit else "",
+        )
         first = self.reshaped if self.policy.other_shapes == "skip" else None
         return as_not_comparable(call) if first is not None and may_be_consequence(call, first) else call
 
@@ -198,14 +203,16 @@ class DumpPair:
         """Return whether records are calls of a program, and neither kernels of a graph nor saved variables."""
         return not {self.target.level, self.golden.level} & {KERNEL_LEVEL, "debug"}
 
-    def forward_differs(self, call: ComparedCall) -> bool:
-        """Return whether a call is a backward one of a forward call that differs."""
+    def _forward_difference(self, call: ComparedCall) -> ForwardDifference:
+        """Return how the forward call of a backward one differs."""
         order = self.orders.get(forward_of(call.record), call.order)
         match = self.matching.matches[order]
         if order == call.order or match.target is None or match.golden is None or self.is_equal(match):
-            return False
+            return ""
         rows = self._culprits.excused(order, self._judge(match.target, match.golden, self.mode))
-        return outcome_of(rows) in ("warn", "fail")
+        if outcome_of(rows) in ("warn", "fail"):
+            return "beyond it"
+        return "within the limit" if any(row.metrics.get(SCALED_ERROR) for row in rows) else ""
 
     @property
     def first_culprit(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.dump.call_context import relevant_frames
@@ -184,7 +184,7 @@ def result_of(call: ComparedCall, pair: DumpPair) -> DirectionResult:
     deciding = max((row for row in differing if row.outcome == call.outcome), key=_blame)
     advice = pair.given(call).advice if call.cause == "culprit" and not deciding.setting else ""
     culprit = pair.first_culprit if call.cause == "inherited" else ""
-    hint = advice or next_step_hint(call, deciding, culprit, forward_differs=lambda: pair.forward_differs(call))
+    hint = advice or next_step_hint(call, deciding, culprit)
     outputs = tuple(_output(call, row, policy, hint=hint if row is deciding else "") for row in differing)
     return DirectionResult(call.record, outputs[differing.index(deciding)].verdict, outputs)
 
@@ -213,8 +213,8 @@ def _output(call: ComparedCall, row: Row, policy: str, *, hint: str) -> OutputRe
 _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 
-def next_step_hint(call: ComparedCall, row: Row, culprit: str, *, forward_differs: Callable[[], bool]) -> str:
-    """Return advice for a wrong call's deciding row, by the first culprit and whether its forward call differs."""
+def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
+    """Return advice for a wrong call's deciding row, by the first culprit."""
     if row.setting:
         return "This argument was set otherwise: numbers that differ before do not explain it."
     if call.cause == "inherited":
@@ -240,13 +240,15 @@ def next_step_hint(call: ComparedCall, row: Row, culprit: str, *, forward_differ
         where = "forward" if forward else "backward"
         entered = [row for row in call.rows if row.group in ("input", "parameters") and row.metrics.get(SCALED_ERROR)]
         entering = f"{', '.join(row.place for row in entered)} differ{'s' * (len(entered) == 1)}, too"
-        if forward_differs():
+        if call.forward_difference == "beyond it":
             text = "Its forward call differs, from whose values gradients are computed: check that call first."
         elif any(row.differs for row in entered):
             text = f"Its {entering}: if no call before it is wrong, check the {where} computation of this call."
         else:
             text = f"The difference begins here: check the {where} computation of this call."
             text += f" Its {entering}, within the limit." if entered else ""
+            if call.forward_difference:
+                text += " Its forward call differs within the limit, from whose values gradients are computed."
     if row.group == "output" and any(word in call.record.lower() for word in _VARYING):
         text += " Such kernels may sum in a varying order: turn on deterministic mode and record again."
     return text

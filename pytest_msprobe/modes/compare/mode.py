@@ -130,6 +130,7 @@ class CompareMode:
         left_out: list[Path] = config.stash[_empty_key]
         empty = empty_line(left_out, "not compared")
         target, golden = (display_path(config, dump.path) for dump in (first.target, first.golden))
+        is_one_file = first.target.path.resolve() == first.golden.path.resolve()
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         compare = config.stash[compare_key]
         layouts = {"target": compare.target_layout, "golden run": compare.golden_layout}
@@ -138,6 +139,7 @@ class CompareMode:
         return [
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
             f"msprobe: {several}{target} with {golden} ({first.mode})",
+            *(["msprobe: warning: the target and the golden run are one file"] if is_one_file else []),
             *([f"msprobe: shard {config.stash[options_key].shard}"] if config.stash[options_key].shard else []),
             *([f"msprobe: ranks merged, {merged}"] if merged else []),
             *([f"msprobe: {transformed}"] if transformed else []),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.recording_paths import StepRank, home_of, stages_of
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.messages import listed
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.matching.name_translation import Translation, read_mapping, require_known
@@ -156,11 +157,13 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
         if not is_chosen and place not in target_places and not is_empty(path, options.golden_layout)
     ]
     if missing or surplus:
-        place, side, other = (
-            (missing[0], "golden run", target_places) if missing else (surplus[0], "target", golden_places)
+        place, side, own, other = (
+            (missing[0], "golden run", golden_places, target_places)
+            if missing
+            else (surplus[0], "target", target_places, golden_places)
         )
         raise OptionError(
-            f"the {side} has no dump of {place}",
+            f"the {side} has no dump of {place}; it has {listed((str(one) for one in own), 3) or 'none'}",
             file=home_of(other[place]),
             remedy=_REMEDY_OF_MERGED if options.are_merged else _REMEDY_OF_STAGES if place.stage else _REMEDY,
         )

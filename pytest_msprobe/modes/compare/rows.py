@@ -31,6 +31,7 @@ Partner = Literal["", "name", "fuzzy", "mapping", "structure", "shapes", "values
 #: shapes``: the runs were given other shapes, so that the call was not compared. ``cancels``: the call passes, because
 #: what differs is a sum that cancels, or follows from one.
 Cause = Literal["", "culprit", "inherited", "other shapes", "cancels"]
+ForwardDifference = Literal["", "within the limit", "beyond it"]
 #: Why a row has no metrics: a side is missing, a side recorded no value, its file is missing or unreadable, the tensor
 #: is empty, the shapes differ, the dtypes are of different kinds, a mapping or a framework leaves the value out, or
 #: a transformation does not fit.
@@ -109,7 +110,8 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     ``pair`` is the number of the pair of dumps, ``order`` the call's place in the execution order of that pair,
     ``record`` the name of the test item. ``module`` is the module in which the call was made, ``stack`` the target's
     recorded call stack, innermost line first. ``rows`` are ordered input, parameters, output, parameters_grad. ``fed``
-    is the dump that the target's inputs were fed from, empty where they were not.
+    is the dump that the target's inputs were fed from, empty where they were not. ``forward_difference`` says of a
+    backward culprit how its forward call differs, from whose values gradients are computed.
     """
 
     record: str
@@ -129,6 +131,7 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     step: int | None = None
     fed: str = ""
     stage: str = ""
+    forward_difference: ForwardDifference = ""
 
     @property
     def has_settings(self) -> bool:

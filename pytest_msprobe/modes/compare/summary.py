@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from msprobe_hooks.dump.call_context import relevant_frames
-from msprobe_hooks.dump.names import forward_of, is_forward
+from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.tokens import FILE as TOKENS
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
@@ -46,7 +46,8 @@ class CompareSummary:
         self._outcomes: dict[int, Counter[str]] = defaultdict(Counter)
         self._reasons: Counter[str] = Counter()
         self._suspects: dict[int, dict[int, str]] = defaultdict(dict)
-        self._inherited = 0
+        self._inherited: list[str] = []
+        self._names_inherited = False
         self._notes: dict[str, list[str]] = defaultdict(list)
         self._cancelled = 0
 
@@ -69,10 +70,11 @@ class CompareSummary:
             if report.msprobe_cause == "culprit":
                 self._suspects[place[0]][place[1]] = outcome
             else:
-                self._inherited += 1
+                self._inherited.append(plain["record"])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
+        self._names_inherited = terminalreporter.config.get_verbosity() > 0
         write_section(terminalreporter, bool(self._outcomes), self.lines)
 
     def lines(self, finished_before: Counter[str]) -> list[str]:
@@ -94,8 +96,9 @@ class CompareSummary:
             before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in finished_before.items())
             lines.append(f"finished before this run, not included above: {before}")
         if self._inherited:
-            whose = "its error from its" if self._inherited == 1 else "their error from their"
-            lines.append(f"{self._inherited} of them inherited {whose} inputs (listed with -v)")
+            whose = "its error from its" if len(self._inherited) == 1 else "their error from their"
+            names = f": {listed(self._inherited)}" if self._names_inherited else " (listed with -v)"
+            lines.append(f"{len(self._inherited)} of them inherited {whose} inputs{names}")
         if self._cancelled:
             hold = "holds a sum that cancels, or what follows from it" if self._cancelled == 1 else _CANCELLED
             lines.append(f"{self._cancelled} of them {hold}: judged by the scale of the terms")
@@ -152,7 +155,7 @@ class CompareSummary:
     ) -> Iterator[str]:
         """Yield what the differences of a kind begin with, and what adds to them."""
         # Other values have other gradients.
-        unexplained = [call for call in own if kind != _BACKWARD or not self._differs_forward(pair, call)]
+        unexplained = [call for call in own if call.forward_difference != "beyond it"]
         first = next(iter(unexplained), own[0])
         inputs = pair.given(first)
         is_later = wrong_since is not None and wrong_since < (pair.step or 0)
@@ -170,12 +173,6 @@ class CompareSummary:
                 yield f"  first wrong beyond a warning: {_finding(failing)}"
         if len(own) > 1:
             yield f"  {_KINDS[kind]}: {listed((call.record for call in own if call is not first), _SHOWN)}"
-
-    def _differs_forward(self, pair: DumpPair, call: ComparedCall) -> bool:
-        """Return whether the forward call of a backward one differs."""
-        order = pair.orders.get(forward_of(call.record))
-        forward = None if order is None else self._calls.find(pair.index, order)
-        return forward is not None and forward.outcome in ("warn", "fail")
 
     def _of_values(self) -> Iterator[str]:
         """Return which values were left out, or compared in part."""
@@ -295,6 +292,8 @@ def _finding(call: ComparedCall) -> str:
 
 
 def _place(pair: DumpPair, call: ComparedCall, inputs: Given) -> Iterator[str]:
+    if inputs.change:
+        yield inputs.change
     settings = [row.setting for row in call.rows if row.setting]
     if settings:
         yield f"set otherwise: {listed(settings, _SHOWN)}"
@@ -307,7 +306,15 @@ def _place(pair: DumpPair, call: ComparedCall, inputs: Given) -> Iterator[str]:
         yield f"weights that differ, too: {listed(inputs.more_weights, _SHOWN)}"
     if entering:
         yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
+    within = [
+        row.place for row in call.rows if row.group == "input" and not row.differs and row.metrics.get(SCALED_ERROR)
+    ]
+    if within:
+        yield f"its inputs differ within the limit: {listed(within, _SHOWN)}"
+    if entering or within:
         yield from _called_by_one_run(pair, call)
+    if call.forward_difference == "within the limit":
+        yield "its forward call differs within the limit, from whose values gradients are computed"
     yield from _where(call)
 
 

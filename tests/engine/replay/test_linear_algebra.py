@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from msprobe_standards import Policy
-from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.replays.devices import Altered
+from tests.support.replays.functions import check_function
 
 linalg = torch.linalg
 

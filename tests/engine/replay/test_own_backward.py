@@ -16,10 +16,10 @@ from msprobe_standards import Policy
 from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import read_call
-from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
+from tests.support.replays.functions import check_function
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.communication.jsonl import Exchange
+from pytest_msprobe.extensions.communication.exchanges import Exchange
 from pytest_msprobe.extensions.communication.judging import judge_exchange
 from pytest_msprobe.extensions.communication.messages import between, read_step, short_name
 from pytest_msprobe.results.result import DirectionResult

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from msprobe_hooks.dump.communication.jsonl import Exchange
 from pytest_msprobe.extensions.communication import judging
+from pytest_msprobe.extensions.communication.exchanges import Exchange
 from pytest_msprobe.extensions.communication.judging import judge_exchange
 from pytest_msprobe.extensions.communication.messages import StepCommunication, read_step
 from pytest_msprobe.extensions.communication.signature_check import Finding, structural_findings

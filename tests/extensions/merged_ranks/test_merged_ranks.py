@@ -154,9 +154,9 @@ def _ranks(folder: Path, *ranks: int) -> Path:
             (0, 1, 2, 3),
             (0,),
             ["tp=2"],
-            "*{target}/rank2/dump.json: the golden run has no dump of rank 1; merged runs are paired by *",
+            "*{target}/rank2/dump.json: the golden run has no dump of rank 1; *; merged runs are paired by *",
         ),
-        ((0, 1), (0, 1), ["tp=2"], "*{golden}/rank1/dump.json: the target has no dump of rank 1; merged runs *"),
+        ((0, 1), (0, 1), ["tp=2"], "*{golden}/rank1/dump.json: the target has no dump of rank 1; *; merged runs *"),
         ((0, 1), (0, 1, 2), ["tp=2", "tp=2"], "*{golden}: tp=2 and pp=1 make 2 ranks of one model, *the 3 *"),
     ],
 )

@@ -154,7 +154,7 @@ def test_a_record_that_cannot_be_decoded_costs_itself_alone(tmp_path: Path, body
         (b'{"data": {"Torch.mm.0.forward": {"input', "the JSON ends too early"),
         (b"PK\x03\x04 zip", "not valid JSON at line 1"),
         (b'{\n"data": {},\n oops}', "not valid JSON at line 3"),
-        (b"[]", "not a dump: Expected"),
+        (b"[]", "not a dump: it is no JSON object"),
         (b"{}", 'not a dump: it has no "data"; pass the dump.json that a recording wrote'),
         (b'{"data": []}', "not a dump: Expected"),
         (

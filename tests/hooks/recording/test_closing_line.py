@@ -47,6 +47,14 @@ def test_it_names_the_command_that_reads_the_recording(
     assert capsys.readouterr().err.endswith(command.format(path=f"'{tmp_path}/a run'") + "\n")
 
 
+def test_a_search_that_found_nothing_names_no_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with record(tmp_path / "run", task="overflow_check"):
+        MODEL(torch.ones(2, 3))
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("msprobe_hooks: no inf or nan arises, so nothing was written: checked 1 record in ")
+    assert "pytest" not in line
+
+
 def test_it_is_silent_when_asked_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded(tmp_path / "run", quiet=True)
     assert capsys.readouterr().err == ""

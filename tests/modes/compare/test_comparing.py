@@ -50,6 +50,31 @@ def test_a_gradient_that_reads_wrong_values_of_its_forward_call_points_there(com
     assert not any(line.startswith("The difference begins here") for line in lines[begin : begin + 12])
 
 
+def test_a_gradient_of_values_that_differ_within_the_limit_says_so(compare: Compare, tmp_path: Path) -> None:
+    for run, moved in (("target", 2.0**-24), ("golden", 0.0)):
+        # The least root is 2^-15 apart; its gradient, which is larger than all others, by 2^-5 of itself.
+        x = torch.linspace(1, 2, 64)
+        x[0] = 2.0**-20 + moved
+        with record(tmp_path / run, level="L1", task="tensor", quiet=True):
+            torch.sqrt(x.requires_grad_()).sum().backward()
+    result = compare(tmp_path / "target", tmp_path / "golden")
+    begin = next(i for i, line in enumerate(result.outlines) if line.startswith("first backward culprit: Torch.sqrt.0"))
+    said = "its forward call differs within the limit, from whose values gradients are computed"
+    assert result.outlines[begin + 1].strip() == said
+
+
+def test_a_run_that_is_compared_with_itself_is_reported(compare: Compare, three: tuple[Path, Path]) -> None:
+    said = "msprobe: warning: the target and the golden run are one file"
+    assert said in compare(three[0], three[0]).outlines
+    assert said not in compare(*three).outlines
+
+
+def test_calls_that_inherit_are_named_where_more_is_asked_for(compare: Compare, three: tuple[Path, Path]) -> None:
+    result = compare(*three, "-v")
+    result.stdout.fnmatch_lines(["1 of them inherited its error from its inputs: Torch.tanh.0.forward"])
+    assert "listed with -v" not in result.stdout.str()
+
+
 def test_the_failure_shows_what_how_much_and_how_to_run_it_again(compare: Compare, three: tuple[Path, Path]) -> None:
     (three[0].parent / "stack.json").write_text(
         json.dumps({"0": [["Torch.mm.0.forward"], ["File model.py, line 7, in forward, \n x @ w"]]})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
+from pytest_msprobe.engine.replay.random_apis.random_property import RandomProperty
 
 SIZES = [1, 2, 7, 99, 100, 10_000]
 SEEDS = range(8)

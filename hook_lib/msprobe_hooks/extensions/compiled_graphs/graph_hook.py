@@ -147,8 +147,8 @@ class CompiledSession(TorchSession):
         trace = OperatorTrace() if settings.level == "aten" else None
         self._hook = GraphHook(self._recorders, trace)
         if trace is not None:
-            outer = next(one for one in self._observers if isinstance(one, Operators))
-            outer._mode = OuterMode(self.recorder)
+            outer = Operators(self.recorder, OuterMode)
+            self._observers = [outer if isinstance(one, Operators) else one for one in self._observers]
         self._observers.append(self._hook)
 
     def _start(self, model: Model | None, rank: int | None) -> None:

@@ -38,7 +38,7 @@ class AnomalyKind(Enum):
     PASSES_ON = ("high", "inf or nan in the input and in the output")
     VANISHES = ("medium", "inf or nan in the input and none in the output")
     JUMPS = ("high", f"an output's norm is more than {JUMP:.0f} times the largest input's")
-    COMES_IN = ("critical", "inf or nan comes in with an input that no recorded call gave")
+    COMES_IN = ("critical", "inf or nan comes in with an input, and no call that was recorded before returned any")
     NAN_OF_INF = ("critical", "nan in the output, of inf in the input")
     OVERWRITTEN = ("critical", "inf or nan in an input that was overwritten outside of recorded calls")
 

@@ -83,9 +83,8 @@ class OverflowSummary(Summary):
             # A dataclass with slots is made anew, which a bare super() does not know of.
             return Summary.__str__(self)
         where = f", written into {', '.join(map(str, self.folders))}" if self.folders else ""
-        result = (
-            f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
-        )
+        arises = f"inf or nan arises in {', '.join(self.overflows)}{where}"
+        result = arises if self.overflows else "no inf or nan arises, so nothing was written"
         looked_at = f"{result}: checked {counted(self.looked_at, 'record')} in {self.seconds:.1f} s"
         return "; ".join([*self.stopped(), looked_at, *self.notes()])
 

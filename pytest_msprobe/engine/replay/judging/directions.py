@@ -49,7 +49,7 @@ from pytest_msprobe.engine.replay.ops.selected_positions import (
 )
 from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
 from pytest_msprobe.engine.replay.ops.valid_rows import cut
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
+from pytest_msprobe.engine.replay.random_apis.random_property import RandomProperty
 from pytest_msprobe.engine.replay.random_apis.samples import Redrawn, judge_draws
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
 from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline

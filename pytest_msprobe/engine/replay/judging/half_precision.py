@@ -12,7 +12,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Benchmark, measure
 from msprobe_standards.dtypes import float_format
-from msprobe_standards.protocol import within
+from msprobe_standards.protocol import exceeded, number, within
 from pytest_msprobe.engine.replay.calls.arguments import CheckError
 from pytest_msprobe.engine.replay.judging.outputs import output_result
 from pytest_msprobe.engine.replay.judging.run_outputs import all_of, detached, memory_of, present, produced
@@ -25,6 +25,9 @@ from pytest_msprobe.results.result import OutputResult
 _RANDOM = "random"
 
 _HALVES = {"torch.float16": torch.float16, "torch.bfloat16": torch.bfloat16}
+_WIDE = {"torch.float32": torch.float32, "torch.float64": torch.float64}
+# A choice, in roundoffs of 16 bits: a baseline that rounds to them errs by 0.3 at least, and twice that is allowed.
+_ALLOWS_ROUNDING = 0.5
 # Rounded once from one operation in float32, or from two where an operand is scaled.
 _ARITHMETIC = frozenset(
     "add sub subtract rsub mul multiply div divide true_divide square sqrt reciprocal __add__ __radd__ __sub__ "
@@ -192,6 +195,32 @@ def judged_in_float64(trial: Trial, judge: Callable[[], list[OutputResult]]) -> 
         for candidate in raised:
             candidate.lower_golden()
         return outputs
+
+
+def with_narrow_roundoffs(trial: Trial, results: list[OutputResult]) -> list[OutputResult]:
+    """Return results of which failures in 32 or 64 bits count their errors in roundoffs of 16 bits as well.
+
+    That is where the call computes in these: it has such inputs, or ran under autocast, and the limit allows for it.
+    """
+    dtypes = {trial.subject.autocast, *(tensor.dtype for _, tensor in trial.subject.arguments.tensors())}
+    narrow = next((dtype for dtype in _HALVES.values() if dtype in dtypes), None)
+    return results if narrow is None else [_with_roundoffs_of(narrow, result) for result in results]
+
+
+def _with_roundoffs_of(narrow: torch.dtype, result: OutputResult) -> OutputResult:
+    verdict, wide = result.verdict, _WIDE.get(result.target_dtype)
+    if verdict.outcome != "fail" or wide is None:
+        return result
+    times = float_format(narrow).unit_roundoff / float_format(wide).unit_roundoff
+    reason = verdict.reason
+    for name in ("max_scaled_error", "rms_scaled_error"):
+        value, limit = verdict.metrics.get(name, 0.0), verdict.limits.get(name, 0.0)
+        said = exceeded(name, value, limit)
+        if limit >= _ALLOWS_ROUNDING * times and said in reason:
+            of_wide = said.replace(" unit roundoffs", f" unit roundoffs of {str(wide)[6:]}")
+            of_narrow = f"{number(value / times)} of {str(narrow)[6:]}'s ({number(limit / times)} allowed)"
+            reason = reason.replace(said, f"{of_wide}, which are {of_narrow}")
+    return replace(result, verdict=replace(verdict, reason=reason))
 
 
 def _is_wrong(output: OutputResult) -> bool:

@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.random_apis.attention_dropout import (
     judge_gradient_of_values,
 )
 from pytest_msprobe.engine.replay.random_apis.probability_switch import Switch
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import tensors
+from pytest_msprobe.engine.replay.random_apis.random_property import tensors
 from pytest_msprobe.engine.replay.random_apis.samples import judge_draws
 from pytest_msprobe.engine.replay.trials.rng import run_seeded, runs_in_a_row
 from pytest_msprobe.engine.replay.trials.trial import Trial

@@ -25,7 +25,7 @@ from pytest_msprobe.engine.replay.ops import (
 )
 from pytest_msprobe.engine.replay.ops.operators import declared
 from pytest_msprobe.engine.replay.ops.traits import Arguments, OpInfo
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
+from pytest_msprobe.engine.replay.random_apis.random_property import RandomProperty
 
 # docs/standards-reference.md, "Quantized results"
 _NEIGHBOURS = 1 / 8

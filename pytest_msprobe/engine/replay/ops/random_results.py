@@ -12,7 +12,7 @@ from pytest_msprobe.engine.replay.random_apis import (
     sampling,
     unverifiable,
 )
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import REQUIRED
+from pytest_msprobe.engine.replay.random_apis.random_property import REQUIRED
 
 ROWS: Rows = (
     # Dropout and its like.

@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.ops.selected_positions import RankedPositions,
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import PropertyOf
+from pytest_msprobe.engine.replay.random_apis.random_property import PropertyOf
 
 #: Modules of torch, its class of tensors, and the properties of one.
 Home: TypeAlias = Literal[

@@ -16,7 +16,7 @@ import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import PassesNoGradient, tensors
+from pytest_msprobe.engine.replay.random_apis.random_property import PassesNoGradient, tensors
 from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
 from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
+from pytest_msprobe.engine.replay.random_apis.random_property import (
     REQUIRED,
     Form,
     Parameters,

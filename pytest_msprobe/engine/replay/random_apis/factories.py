@@ -10,7 +10,7 @@ import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
 from pytest_msprobe.engine.replay.random_apis.independence import Choices, judged
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
+from pytest_msprobe.engine.replay.random_apis.random_property import (
     REQUIRED,
     Form,
     Parameters,
@@ -48,12 +48,15 @@ class SampleProperty(PassesNoGradient):
     distribution: Distribution
 
     def check_forward(self, output: Any) -> Verdict:
-        """Judge form, range, shares and repetitions."""
+        """Judge form, range, shares, moments where these are known, and repetitions."""
         malformed = self.form.check(output)
         if malformed:
             return malformed
         y = _real(tensors(output)[0])
-        return tail_bound.decided([*against(y, self.distribution), *sample(y, self.distribution)])
+        return tail_bound.decided([*against(y, self.distribution), *sample(y, self.distribution), *self._moments(y)])
+
+    def _moments(self, y: Tensor) -> Sequence[Verdict]:
+        return ()
 
     def choices(self, output: Any) -> Sequence[Choices]:
         """Return what each value shows of the numbers that it was made of."""
@@ -67,37 +70,19 @@ class SampleProperty(PassesNoGradient):
 
 
 @dataclass(frozen=True, slots=True)
-class UniformProperty(PassesNoGradient):
-    """All elements are uniform in [low, high]."""
+class UniformProperty(SampleProperty):
+    """All elements are uniform in [low, high], whose mean and variance are judged as well."""
 
-    form: Form
     low: float
     high: float
 
-    def check_forward(self, output: Any) -> Verdict:
-        """Judge form, range, shares, mean, variance and repetitions."""
-        malformed = self.form.check(output)
-        if malformed:
-            return malformed
-        y = _real(tensors(output)[0])
-        distribution = distributions.uniform(self.low, self.high)
-        verdicts = [*against(y, distribution), *sample(y, distribution)]
+    def _moments(self, y: Tensor) -> Sequence[Verdict]:
         width = self.high - self.low
-        if width:
-            eps = rounding(y.dtype)
-            offset = eps * max(abs(self.low), abs(self.high)) / width
-            verdicts += uniform_moments((y.double() - self.low) / width, eps, offset)
-        return tail_bound.decided(verdicts)
-
-    def choices(self, output: Any) -> Sequence[Choices]:
-        """Return what each value shows of the number that it was made of."""
-        y = _real(tensors(output)[0])
-        return halves(y, distributions.uniform(self.low, self.high), rounding(y.dtype))
-
-    def repeat_exponent(self, output: Any) -> float:
-        """Return the exponent of a bound of the probability that the next call gives this result too."""
-        y = _real(tensors(output)[0])
-        return sample_exponent(y, distributions.uniform(self.low, self.high), rounding(y.dtype))
+        if not width:
+            return ()
+        eps = rounding(y.dtype)
+        offset = eps * max(abs(self.low), abs(self.high)) / width
+        return uniform_moments((y.double() - self.low) / width, eps, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +170,7 @@ def _form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Form:
 
 def rand(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Return the property of ``rand`` and ``rand_like``."""
-    return UniformProperty(_form(args, kwargs), 0.0, 1.0)
+    return _uniform(_form(args, kwargs), 0.0, 1.0)
 
 
 def randn(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
@@ -201,7 +186,11 @@ _NORMAL: Parameters = (("mean", 0.0), ("std", 1.0), ("size", None))
 def uniform(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Return the property of ``uniform_``."""
     given = bound(api, _UNIFORM, args, kwargs)
-    return UniformProperty(_form(args, kwargs), float(given["low"]), float(given["high"]))
+    return _uniform(_form(args, kwargs), float(given["low"]), float(given["high"]))
+
+
+def _uniform(form: Form, low: float, high: float) -> RandomProperty:
+    return UniformProperty(form, distributions.uniform(low, high), low, high)
 
 
 def normal_in_place(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:

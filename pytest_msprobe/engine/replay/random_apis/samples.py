@@ -20,14 +20,14 @@ from pytest_msprobe.engine.replay.random_apis.independence import (
     successive,
     together,
 )
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import tensors
+from pytest_msprobe.engine.replay.random_apis.random_property import tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from msprobe_standards.verdict import Verdict
     from pytest_msprobe.engine.replay.random_apis.distributions import Distribution
-    from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
+    from pytest_msprobe.engine.replay.random_apis.random_property import RandomProperty
 
 #: Half precision kernels draw their uniform numbers from a grid as coarse as the dtype, and what they make of them
 #: is off by a few steps of that grid (docs/screening.md).

@@ -9,7 +9,7 @@ import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.probability_switch import recurrent_switches
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
+from pytest_msprobe.engine.replay.random_apis.random_property import (
     REQUIRED,
     Form,
     Parameters,

@@ -20,7 +20,7 @@ from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE
 from pytest_msprobe.engine.replay.ops.canonical_factors import turned
 from pytest_msprobe.engine.replay.ops.op_info import op_info, random_property
 from pytest_msprobe.engine.replay.partition import cuts_of
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
+from pytest_msprobe.engine.replay.random_apis.random_property import RandomProperty
 from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, fits_perturbed_runs, perturbed_side
 from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for
 from pytest_msprobe.engine.values.error_kinds import REFUSALS, is_out_of_memory, is_unsupported

@@ -12,7 +12,7 @@ from pytest_msprobe.engine.replay.inputs.constraints import values
 from pytest_msprobe.engine.replay.ops.operators import Kernel, golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import REQUIRED, Form, Parameters, RandomProperty, bound
+from pytest_msprobe.engine.replay.random_apis.random_property import REQUIRED, Form, Parameters, RandomProperty, bound
 from pytest_msprobe.engine.replay.random_apis.unverifiable import average_of
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.dump.effects import Effects, valid_rows_of
-from pytest_msprobe.engine.replay.inputs.constraints import values
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
@@ -42,7 +42,14 @@ def each_row(api: str, of_groups: Tensor, groups: Tensor | Sequence[int], rows: 
     return of_groups.repeat_interleave(torch.tensor(sizes, device=of_groups.device), 0)
 
 
-@golden("NPU.npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating))
+def _moe_gating(drawn: DrawnArguments) -> None:
+    """Map the flags of finished rows, recorded as whole numbers, to 0 and 1."""
+    finished = drawn.tensor(1, "finished_optional", "finished")
+    if finished is not None and finished.dtype is not torch.bool:
+        finished.clamp_(0, 1)
+
+
+@golden("NPU.npu_moe_gating_top_k_softmax", OpInfo(constraint=_moe_gating))
 def npu_moe_gating_top_k_softmax(
     x: Tensor, finished: Tensor | None = None, k: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,7 +70,7 @@ def npu_moe_gating_top_k_softmax(
     return probabilities[..., :k].to(x.dtype), expert_idx.int(), row_idx.reshape(*x.shape[:-1], k)
 
 
-@golden("NPU.npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=values.moe_gating))
+@golden("NPU.npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=_moe_gating))
 def npu_moe_gating_top_k_softmax_v2(
     x: Tensor,
     *,

@@ -18,12 +18,11 @@ from pytest_msprobe.engine.replay.random_apis import (
     dropout,
     factories,
     probability_switch,
-    sampled_indices,
     tail_bound,
 )
 from pytest_msprobe.engine.replay.random_apis.dropout import filled, kept_by
 from pytest_msprobe.engine.replay.random_apis.independence import Choices, choices, judged
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
+from pytest_msprobe.engine.replay.random_apis.random_property import (
     REQUIRED,
     Form,
     Parameters,
@@ -33,7 +32,7 @@ from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     tensors,
 )
 from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, rounding
-from pytest_msprobe.extensions.npu_operators.layers import token_sampling
+from pytest_msprobe.extensions.npu_operators.layers import drawn_choices
 
 if TYPE_CHECKING:
     from msprobe_standards.verdict import Verdict
@@ -208,7 +207,7 @@ def npu_sim_exponential_(self: Tensor, lambd: float = 1, *, generator: torch.Gen
     return self.exponential_(lambd)
 
 
-@golden("NPU.npu_random_choice_with_mask", OpInfo(random=sampled_indices.random_choice))
+@golden("NPU.npu_random_choice_with_mask", OpInfo(random=drawn_choices.random_choice))
 def npu_random_choice_with_mask(x: Tensor, count: int = 256, seed: int = 0, seed2: int = 0) -> tuple[Tensor, Tensor]:
     """Return (``count`` places of true elements of ``x``, filled up with 0, which of them are such); 0 is all."""
     places = x.nonzero()
@@ -218,7 +217,7 @@ def npu_random_choice_with_mask(x: Tensor, count: int = 256, seed: int = 0, seed
     return torch.cat([selected, selected.new_zeros(missing, x.dim())]).to(torch.int32), mask
 
 
-@golden("NPU.npu_sub_sample", OpInfo(random=sampled_indices.subsample))
+@golden("NPU.npu_sub_sample", OpInfo(random=drawn_choices.subsample))
 def npu_sub_sample(self: Tensor, per_images: int, positive_fraction: float) -> Tensor:
     """Return labels of which at most ``per_images`` are left, the positive ones of them at most that fraction."""
     positive, negative = ((self == label).nonzero().flatten() for label in (1, 0))
@@ -231,7 +230,7 @@ def npu_sub_sample(self: Tensor, per_images: int, positive_fraction: float) -> T
 _MOST_KEPT, _STEP_OF_LIMIT = 1024, 8
 
 
-@golden("NPU.npu_top_k_top_p", OpInfo(random=token_sampling.top_k_top_p))
+@golden("NPU.npu_top_k_top_p", OpInfo(random=drawn_choices.top_k_top_p))
 def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = None) -> Tensor:
     """Return ``logits`` with -inf in place of what is below the k-th largest, then outside of the share ``p``.
 
@@ -248,7 +247,7 @@ def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = 
     return ordered.gather(1, order.argsort(-1))
 
 
-@golden("NPU.npu_top_k_top_p_sample", OpInfo(random=token_sampling.top_k_top_p_sample))
+@golden("NPU.npu_top_k_top_p_sample", OpInfo(random=drawn_choices.top_k_top_p_sample))
 def npu_top_k_top_p_sample(
     logits: Tensor, top_k: Tensor, top_p: Tensor, q: Tensor | None = None, eps: float | None = 1e-8,
     is_need_logits: bool | None = False, top_k_guess: int | None = 32, min_ps: Tensor | None = None,

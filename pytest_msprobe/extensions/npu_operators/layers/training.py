@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.inputs.constraints import indices, values
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
@@ -85,7 +86,14 @@ def npu_binary_cross_entropy_with_logits_backward(
     return grad_output * slope / (self.numel() if reduction == 1 else 1)
 
 
-@golden("Aten.npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities))
+def _target_of_log_probabilities(drawn: DrawnArguments) -> None:
+    """Map class indices into the number of classes of the logarithms before them."""
+    scores = drawn.tensor(1, "log_prob")
+    if scores is not None and scores.dim() == 2:
+        indices.wrap(drawn.tensor(2, "target"), scores.shape[1])
+
+
+@golden("Aten.npu_cross_entropy_loss_backward", OpInfo(constraint=_target_of_log_probabilities))
 def npu_cross_entropy_loss_backward(
     grad_loss: Tensor, log_prob: Tensor, target: Tensor, weight: Tensor | None = None,
     grad_zloss: Tensor | None = None, lse_for_zloss: Tensor | None = None, reduction: str = "mean",

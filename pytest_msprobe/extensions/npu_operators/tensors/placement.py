@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from msprobe_hooks.dump.effects import Effects
-from pytest_msprobe.engine.replay.inputs.constraints.indices import listed, placed_along_dim, ranges, rows_to_add
+from pytest_msprobe.engine.replay.inputs.constraints.indices import listed, ranges, wrap
 from pytest_msprobe.engine.replay.ops import several_writers
 from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 
 # A block of channels in the device's memory format NC1HWC0.
 _CHANNELS = 16
@@ -50,7 +52,14 @@ def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:
     return F.pad(input, [width for pair in reversed(pairs) for width in pair])
 
 
-@golden("NPU.npu_scatter", OpInfo(constraint=placed_along_dim))
+def _placed_along_dim(drawn: DrawnArguments) -> None:
+    """Map the indices of ``(self, indices, updates, dim)`` into that dimension."""
+    target, dim = drawn.tensor(0, "self"), drawn.get(3, "dim")
+    if target is not None and isinstance(dim, int):
+        wrap(drawn.tensor(1, "indices"), target.shape[dim])
+
+
+@golden("NPU.npu_scatter", OpInfo(constraint=_placed_along_dim))
 def npu_scatter(self: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Tensor:
     """Return ``self`` with ``updates`` where ``indices`` say along ``dim``, one for each place of the other dimensions.
 
@@ -133,14 +142,21 @@ def npu_view_copy(self: Tensor, other: Tensor, non_blocking: bool) -> Tensor:
     return self.copy_(other)
 
 
-@golden("Aten._npu_index_add_", OpInfo(constraint=rows_to_add))
+def _rows_to_add(drawn: DrawnArguments) -> None:
+    """Map an index into the rows that are added to."""
+    target = drawn.tensor(0, "self")
+    if target is not None:
+        wrap(drawn.tensor(1, "index"), target.shape[0])
+
+
+@golden("Aten._npu_index_add_", OpInfo(constraint=_rows_to_add))
 def _npu_index_add_(self: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Add alpha * source to the rows of self that ``index`` names; source is shaped as index and then as a row."""
     row = list(self.shape[1:])
     return self.index_add_(0, index.long().reshape(-1), source.reshape(-1, *row).to(self.dtype), alpha=alpha)
 
 
-_npu_index_add = golden("Aten._npu_index_add", OpInfo(constraint=rows_to_add))(out_of_place(_npu_index_add_))
+_npu_index_add = golden("Aten._npu_index_add", OpInfo(constraint=_rows_to_add))(out_of_place(_npu_index_add_))
 
 
 @golden("NPU.npu_alloc_float_status")

@@ -22,7 +22,7 @@ from pytest_msprobe.modes.check.baselines.tensor_folder import (
     file_name,
     with_kept,
 )
-from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.modes.check.follow_ups import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.files import TEMPORARY, locked

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isclose, isnan, prod
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import float_dtype, is_forward, is_module_name, split_module
-from msprobe_hooks.dump.values import read_values
+from msprobe_hooks.dump.values import Number, PlacedValue, Value, read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import listed
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.dump.values import Value
     from pytest_msprobe.modes.compare.matching.matches import Match
 
 _SHOWN = 4  # names in a sentence
 _PARAMETER = "Parameter"
+# A choice: norms of the same numbers, added up in another order in float32, agree to so much of themselves.
+_SUMMED = 1e-6
+# A mean may cancel.
+_WITHOUT_MEAN = [i for i, name in enumerate(STATISTICS) if name != "mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Given:
         unnamed: Places of likely weights, which require a gradient and which no call made, with what is said of each.
         outside: Places of other values that no call made, with what is said of each.
         more_weights: Names of the other parameters that differ.
+        change: What changed before the call between two others, in words; empty where nothing is known to have.
     """
 
     record: str
@@ -42,6 +47,7 @@ class Given:
     unnamed: Mapping[str, str]
     outside: Mapping[str, str]
     more_weights: Sequence[str] = ()
+    change: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.weights or self.unnamed or self.outside)
@@ -62,6 +68,8 @@ class Given:
     def advice(self) -> str:
         """For the failure of the call."""
         parts = []
+        if self.change:
+            parts.append(f"{self.change}: look between these calls, as for one in place that is not recorded.")
         if self.outside:
             parts.append(f"The runs were given other inputs: no recorded call computed {listed(self.outside, _SHOWN)}.")
         if self.weights:
@@ -109,9 +117,19 @@ class GivenValues:
         self._read = 0
         # By the contents of what the calls of each run made, the place of the first that did.
         self._made: tuple[dict[Hashable, int], dict[Hashable, int]] = ({}, {})
+        self._change = ""
 
     def of_call(self, call: ComparedCall) -> Given:
-        """Return what differs of what a forward call was given, nothing where the call itself adds to it."""
+        """Return what differs of what a forward call was given."""
+        inputs = [(row.place, row.target, row.golden) for row in call.rows if row.group == "input"]
+        change = ""
+        if any(_content(target) != _content(golden) for _, target, golden in inputs):
+            self._read_until(call.order)
+            change = self._change or next(self._changes(call.record, inputs), "")
+        return replace(self._explaining(call), change=change)
+
+    def _explaining(self, call: ComparedCall) -> Given:
+        """Return the differences that explain those of the call, none where the call itself adds to them."""
         differing = [
             row
             for row in call.rows
@@ -174,22 +192,74 @@ class GivenValues:
         while self._read < order:
             place, self._read = self._read, self._read + 1
             match = self._matches[place]
-            ours = _results(self._target, match.target)
-            theirs = ours if self._is_equal(match) else _results(self._golden, match.golden)
-            for first_calls, contents in zip(self._made, (ours, theirs), strict=True):
-                for content in contents:
-                    first_calls.setdefault(content, place)
+            ours = _values(self._target, match.target)
+            theirs = ours if self._is_equal(match) else _values(self._golden, match.golden)
+            if not self._change and ours is not theirs:
+                golden = {one.place: one.value for one in theirs if one.group == "input"}
+                inputs = [(one.place, one.value, golden.get(one.place)) for one in ours if one.group == "input"]
+                self._change = next(self._changes(match.item_name, inputs), "")
+            for first_calls, record, values in zip(
+                self._made, (match.target, match.golden), (ours, theirs), strict=True
+            ):
+                for placed in _results(record, values):
+                    first_calls.setdefault(_content(placed.value), place)
+
+    def _changes(self, record: str, inputs: Iterable[tuple[str, Value | None, Value | None]]) -> Iterator[str]:
+        """Yield what a call was given in the golden run as another returned it, and in the target with other values."""
+        makers, golden_makers = self._made
+        for place, value, right in inputs:
+            content, golden_content = _content(value), _content(right)
+            maker = None if golden_content is None else golden_makers.get(golden_content)
+            if (
+                value is None
+                or right is None
+                or maker is None
+                or content in (None, golden_content)
+                or content in makers
+            ):
+                continue
+            match = self._matches[maker]
+            returned = {one.place: one.value for one in _results(match.target, _values(self._target, match.target))}
+            theirs = _results(match.golden, _values(self._golden, match.golden))
+            at = next((one.place for one in theirs if _content(one.value) == golden_content), "")
+            if at in returned and prod(returned[at].shape) == prod(value.shape):
+                dtypes = returned[at].dtype, value.dtype
+                is_converted = dtypes[0] != dtypes[1]
+                how = "was converted from {} to {}".format(*dtypes) if is_converted else "changed"
+                if is_converted or _is_other(returned[at], value, right):
+                    yield f"{place} of {record} {how} after {match.target} returned it, in the target alone"
 
 
-def _results(dump: Dump, record: str | None) -> list[Hashable]:
-    if record is None:
-        return []
-    # What arrives at a backward call was made by another, or added up.
-    groups = ("output", "parameters_grad") if is_forward(record) else ("input", "output", "parameters_grad")
+def _values(dump: Dump, record: str | None) -> list[PlacedValue]:
     # What cannot be read is reported by its own item.
     with suppress(DumpError):
-        return [_content(placed.value) for placed in read_values(dump, record) if placed.group in groups]
+        return [] if record is None else read_values(dump, record)
     return []
+
+
+def _results(record: str | None, values: list[PlacedValue]) -> Iterator[PlacedValue]:
+    # What arrives at a backward call was made by another, or added up.
+    groups = ("output", "parameters_grad") if is_forward(record or "") else ("input", "output", "parameters_grad")
+    return (placed for placed in values if placed.group in groups)
+
+
+def _is_other(before: Value, after: Value, golden: Value) -> bool:
+    """Return whether a value is another than it was, by more than the order in which its numbers were added up.
+
+    Not where golden is constant: other calls may have returned the same.
+    """
+    if before.checksum is not None:
+        return True
+    was, now, right = before.statistics, after.statistics, golden.statistics
+    if was is None or now is None or right is None or right[0] == right[1]:
+        return False
+    return any(_are_apart(was[i], now[i]) for i in _WITHOUT_MEAN)
+
+
+def _are_apart(one: Number | None, other: Number | None) -> bool:
+    if one is None or other is None:
+        return False
+    return isnan(one) != isnan(other) if isnan(one) or isnan(other) else not isclose(one, other, rel_tol=_SUMMED)
 
 
 def _contents(row: Row) -> tuple[Hashable, Hashable]:

@@ -70,48 +70,9 @@ def _columns(mode: DataMode, policy: str, with_stack: bool, files: tuple[str, st
     return [*_version_26(mode, with_stack), *(_OURS if policy != "msprobe-26" else [])]
 
 
-# How the titles begin of columns with one side's value, and not how both differ.
-_OF_ONE_SIDE = ("NPU", "Bench", "BENCH", "Data_name")
-
-# Columns of compared elements only.
-_OF_ELEMENTS = ("Max ULP", "Worst index")
-
-#: What the titles of the differences mean.
-MEANINGS = {
-    "Max diff": "the target's greatest element less the golden one's",
-    "Min diff": "the target's least element less the golden one's",
-    "Mean diff": "the target's mean less the golden one's",
-    "L2norm diff": "the target's norm less the golden one's",
-    "MaxRelativeErr": "the greatest relative error: of the maxima, or of the elements where these were recorded",
-    "MinRelativeErr": "the relative error of the minima",
-    "MeanRelativeErr": "the relative error of the means",
-    "NormRelativeErr": "the relative error of the norms",
-    "Cosine": "the cosine of the angle between the two tensors, 1 where they agree",
-    "EucDist": "the Euclidean distance of the two tensors",
-    "MaxAbsErr": "the greatest absolute error of an element",
-    "One Thousandth Err Ratio": "the share of elements with a relative error below 0.001",
-    "Five Thousandths Err Ratio": "the share of elements with a relative error below 0.005",
-    "Scaled error": "the difference as a fraction of the tensor's own scale",
-    "Max ULP": "the greatest error in units of the last place",
-    "Worst index": "where the greatest error is",
-    "Transformed": "what was done to a side before it was compared",
-    "Result": "the verdict on this value",
-    "Err_message": "why",
-}
-
-
 def file_columns(policy: str) -> list[Column]:
     """Return the columns of msprobe's batch comparison of converted kernel files; the default policy adds our own."""
     return [*_OF_FILES, *(_OUTCOME_OF_FILES if not policy.startswith("msprobe") else [])]
-
-
-def value_columns(
-    mode: DataMode, policy: str, *, metrics: Iterable[str] = (), is_transformed: bool = False
-) -> list[Column]:
-    """Return the columns that show how the two sides of a value differ."""
-    table = columns(mode, policy, with_stack=False, metrics=metrics, is_transformed=is_transformed)
-    left_out = {"Module"} if mode == "tensor" else {"Module", *_OF_ELEMENTS}
-    return [column for column in table if not column[0].startswith(_OF_ONE_SIDE) and column[0] not in left_out]
 
 
 def cells(call: ComparedCall, layout: list[Column]) -> Iterator[list[Cell]]:

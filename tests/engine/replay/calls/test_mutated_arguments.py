@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
@@ -22,6 +21,7 @@ from pytest_msprobe.engine.values.strides import around, overlaps
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.replays.devices import Altered
+from tests.support.replays.functions import check_function
 
 Alter = Callable[[Any, Any, Any], Any]
 

@@ -9,7 +9,6 @@ import torch
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.golden import golden_side
-from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.judging import run_outputs
 from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -19,6 +18,7 @@ from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.replays.devices import Altered
+from tests.support.replays.functions import check_function
 
 
 def arguments(*args: Any) -> Arguments:

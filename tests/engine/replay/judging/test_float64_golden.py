@@ -12,11 +12,11 @@ from torch.nn import functional
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.replays.devices import Altered
+from tests.support.replays.functions import check_function
 
 BF16 = torch.bfloat16
 # In float32 the exponential of what is below -88.7 overflows: golden is -0 there, where bfloat16 has normal numbers.

@@ -11,12 +11,12 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.math_modes import ReducedPrecision
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.result import MATH_MODE, CallResult
 from tests.corpus.cards import CUT, NEAREST, Card, Round, card, to_bits
 from tests.corpus.fault import VariantDevice
+from tests.support.replays.functions import check_function
 
 TF32 = {"matmul": "tf32", "conv": "tf32", "rnn": "tf32"}
 

@@ -9,12 +9,12 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.ops.canonical_factors import equal_eigenvalues, equal_singular_values
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.torch_framework import TorchFramework
 from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult
+from tests.support.replays.functions import check_function
 
 linalg = torch.linalg
 

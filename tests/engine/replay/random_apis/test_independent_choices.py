@@ -17,7 +17,7 @@ from torch import Tensor
 from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import WeightMask
 from pytest_msprobe.engine.replay.random_apis.independence import choices, judged, linear_complexity
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
+from pytest_msprobe.engine.replay.random_apis.random_property import RandomProperty
 from pytest_msprobe.engine.replay.random_apis.samples import judge_draws
 from tests.engine.replay.random_apis.test_independence import _Sim, checked_on
 from tests.support.dumps.random_results import outcome, property_of

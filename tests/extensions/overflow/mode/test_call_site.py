@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from msprobe_hooks.dump.call_context import Surroundings
-from pytest_msprobe.extensions.overflow.nonfinite_origins import origin_of
+from pytest_msprobe.extensions.overflow.nonfinite_origins import origin_lines, origin_of
 
 FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <module>, \n f(x)"]
 
@@ -56,3 +56,10 @@ def test_missing_files_are_reported() -> None:
 def test_a_damaged_file_is_reported_and_is_no_error(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "stack.json").write_bytes(content)
     assert any(problem.startswith(said) for problem in origin_of(Surroundings(tmp_path), "a").problems)
+
+
+def test_a_backward_record_is_placed_by_its_forward_call(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text(json.dumps({"0": [["Torch.exp.0.forward"], FRAMES]}))
+    origin = origin_of(Surroundings(tmp_path), "Torch.exp.0.backward")
+    assert not any("stack.json" in problem for problem in origin.problems)
+    assert next(origin_lines(origin)) == "forward called at a.py, line 1, in f, torch.exp(x)"

@@ -145,7 +145,7 @@ def test_the_first_call_that_is_given_what_no_call_made_is_the_culprit(
     if level == "critical":
         assert checked.wrong == {"Functional.linear.0.forward"}
         text = checked.cases["Functional.linear.0.forward"].text
-        assert "critical: inf or nan comes in with an input that no recorded call gave" in text
+        assert "critical: inf or nan comes in with an input, and no call that was recorded before returned any" in text
         assert "input.1 torch.float32 (2,)" in text
         assert "first culprit: rank 0, Functional.linear.0.forward" in checked.output
 
@@ -440,3 +440,14 @@ def test_a_search_has_no_shards(pytester: pytest.Pytester, write_dump: Any) -> N
     result = pytester.runpytest_inprocess("--msprobe-overflow=dump.json", "--msprobe-shard=1/2")
     expected = "ERROR: --msprobe-shard does not work with --msprobe-overflow; remove --msprobe-shard"
     assert result.stderr.str().strip() == expected
+
+
+@pytest.mark.parametrize("level", ["L0", "L1"])
+def test_what_comes_in_at_level_l0_may_be_made_between_modules(
+    write_dump: Any, check: Any, element: Any, level: str
+) -> None:
+    nan = element(2, low="NaN", high="NaN")
+    modules = {"input_args": [nan], "input_kwargs": {}, "output": [nan], "parameters": {}}
+    write_dump({"Module.fc.Linear.forward.0": modules}, level=level)
+    text = check("--msprobe-overflow=dump.json").cases["Module.fc.Linear.forward.0"].text
+    assert ("level L0 records modules alone" in text) == (level == "L0")

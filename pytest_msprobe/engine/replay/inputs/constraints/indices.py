@@ -234,13 +234,6 @@ def several_class_targets(scores_at: int) -> Constraint:
     return constraint
 
 
-def target_of_log_probabilities(drawn: DrawnArguments) -> None:
-    """Map class indices into the number of classes of the logarithms before them."""
-    scores = drawn.tensor(1, "log_prob")
-    if scores is not None and scores.dim() == 2:
-        wrap(drawn.tensor(2, "target"), scores.shape[1])
-
-
 def one_hot(drawn: DrawnArguments) -> None:
     """Map class numbers into [0, classes)."""
     index, classes = drawn.tensor(0, "tensor", "input"), drawn.get(1, "num_classes")
@@ -263,13 +256,6 @@ def ranges(drawn: DrawnArguments) -> None:
     end.copy_(high)
 
 
-def placed_along_dim(drawn: DrawnArguments) -> None:
-    """Map the indices of ``(self, indices, updates, dim)`` into that dimension."""
-    target, dim = drawn.tensor(0, "self"), drawn.get(3, "dim")
-    if target is not None and isinstance(dim, int):
-        wrap(drawn.tensor(1, "indices"), target.shape[dim])
-
-
 def listed(drawn: DrawnArguments) -> None:
     """Leave room in each of the listed tensors for what is written there."""
     targets, updates, axis = drawn.get(0, "self"), drawn.tensor(2, "updates"), drawn.get(5, "axis")
@@ -278,13 +264,6 @@ def listed(drawn: DrawnArguments) -> None:
         # updates have the list's dimension before those of the tensors
         width = updates[0].shape[along]
         wrap(drawn.tensor(1, "indices"), targets[0].shape[along] - width + 1)
-
-
-def rows_to_add(drawn: DrawnArguments) -> None:
-    """Map an index into the rows that are added to."""
-    target = drawn.tensor(0, "self")
-    if target is not None:
-        wrap(drawn.tensor(1, "index"), target.shape[0])
 
 
 def within(index_at: int, index: str, sizes_at: int, sizes: str, dim_at: int | None = None) -> Constraint:

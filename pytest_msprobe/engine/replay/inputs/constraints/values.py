@@ -167,13 +167,6 @@ def repeats(drawn: DrawnArguments) -> None:
         split_evenly(total, counts)
 
 
-def moe_gating(drawn: DrawnArguments) -> None:
-    """Map the flags of finished rows, recorded as whole numbers, to 0 and 1."""
-    finished = drawn.tensor(1, "finished_optional", "finished")
-    if finished is not None and finished.dtype is not torch.bool:
-        finished.clamp_(0, 1)
-
-
 def compressed_mask(drawn: DrawnArguments) -> None:
     """Make the mask the upper triangle where the device takes it for that."""
     mask = drawn.kwargs.get("atten_mask")

@@ -1,4 +1,4 @@
-"""Tokens sampled by their scores: which scores are left, and which token may come of them.
+"""Choices that are drawn: tokens by their scores, places of true elements, labels of boxes to train on.
 
 A sum of probabilities that meets a bound within rounding leaves its token open: there results jump, on correct devices
 too. Everything else is exact.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
-from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
+from pytest_msprobe.engine.replay.random_apis.random_property import (
     REQUIRED,
     Form,
     Parameters,
@@ -34,6 +34,10 @@ _SUM = 1e-4
 _STEP = 2.0**-24
 # the largest k that the sampling operator knows
 _MOST_KEPT = 1024
+# the labels of a subsample
+_POSITIVE, _NEGATIVE, _IGNORED = 1, 0, -1
+# a product of whole numbers and a fraction that rounding left below a whole number
+_ROUNDED = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +205,87 @@ def top_k_top_p_sample(api: str, args: Sequence[Any], kwargs: Mapping[str, Any])
         weighed = chances / (q.double().abs().gather(1, places) + float(given["eps"]))
     gone = -torch.inf if given["input_is_logits"] else 0.0
     return TokenProperty(logits, filtered, weighed, bool(given["is_need_logits"]), gone)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceProperty(PassesNoGradient):
+    """``count`` places of true elements of ``x``, each at most once, and a mask of how many there are; 0 are all."""
+
+    x: Tensor
+    count: int
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge form, number, that the places are true ones and differ, and the share of them from the first half."""
+        true = self.x.bool().flatten().nonzero().flatten()
+        count = self.count or len(true)
+        malformed = Form((count, self.x.dim()), torch.int32).check(output)
+        malformed = malformed or Form((count,), torch.bool).check(tensors(output)[1:])
+        if malformed:
+            return malformed
+        places, mask = tensors(output)
+        picked = places[mask].long()
+        if len(picked) != min(count, len(true)):
+            return tail_bound.broken(f"{len(picked)} places are chosen of {len(true)}", chosen=float(len(picked)))
+        sizes = torch.tensor(self.x.shape)
+        outside = int(((picked < 0) | (picked >= sizes)).sum())
+        if outside:
+            return tail_bound.broken(f"{outside} places are outside of the input", outside=outside)
+        strides = torch.tensor([self.x.shape[dim + 1 :].numel() for dim in range(self.x.dim())])
+        flat = (picked * strides).sum(-1)
+        untrue = int((~self.x.bool().flatten()[flat]).sum())
+        if untrue:
+            return tail_bound.broken(f"{untrue} chosen elements are not true", untrue=untrue)
+        repeated = len(flat) - len(set(flat.tolist()))
+        if repeated:
+            return tail_bound.broken(f"{repeated} places are chosen again", repeated=repeated)
+        if not len(flat):
+            return tail_bound.held("nothing to choose")
+        # draws without replacement stray less than independent ones (Hoeffding, 1963)
+        half = len(true) // 2
+        first = int((flat < true[half]).sum())
+        return tail_bound.share("share of the first half", (first, first), len(flat), half / len(true))
+
+
+@dataclass(frozen=True, slots=True)
+class SubsampleProperty(PassesNoGradient):
+    """``labels`` (1, 0 and -1), of which all but ``per_images`` ones and zeros become -1, by the share of ones."""
+
+    labels: Tensor
+    per_images: int
+    positive_fraction: float
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge that labels are kept or ignored, and how many ones and zeros are left."""
+        malformed = Form(tuple(self.labels.shape), self.labels.dtype).check(output)
+        if malformed:
+            return malformed
+        left = tensors(output)[0]
+        changed = int(((left != self.labels) & (left != _IGNORED)).sum())
+        if changed:
+            return tail_bound.broken(f"{changed} labels are neither kept nor ignored", changed=changed)
+        most = int(self.per_images * self.positive_fraction + _ROUNDED)
+        ones = min(most, int((self.labels == _POSITIVE).sum()))
+        zeros = min(self.per_images - ones, int((self.labels == _NEGATIVE).sum()))
+        left_by_label = {label: int((left == label).sum()) for label in (_POSITIVE, _NEGATIVE)}
+        for label, wanted in ((_POSITIVE, ones), (_NEGATIVE, zeros)):
+            if left_by_label[label] != wanted:
+                return tail_bound.broken(
+                    f"{left_by_label[label]} labels are {label}, but {wanted} must be", found=left_by_label[label]
+                )
+        return tail_bound.held("as many labels of each kind as there must be")
+
+
+_CHOICE: Parameters = (("x", REQUIRED), ("count", 256))
+_SUBSAMPLE: Parameters = (("input", REQUIRED), ("per_images", REQUIRED), ("positive_fraction", REQUIRED))
+
+
+def random_choice(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """Return the property of ``npu_random_choice_with_mask``."""
+    named = bound(api, _CHOICE, args, kwargs)
+    return ChoiceProperty(named["x"], int(named["count"]))
+
+
+def subsample(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """Return the property of ``npu_sub_sample``."""
+    named = bound(api, _SUBSAMPLE, args, kwargs)
+    return SubsampleProperty(named["input"], int(named["per_images"]), float(named["positive_fraction"]))
