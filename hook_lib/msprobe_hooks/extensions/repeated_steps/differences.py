@@ -91,7 +91,8 @@ class Report(msgspec.Struct, kw_only=True):
     ``not_seen`` says why no calls are compared, if none are. ``optimizer_steps`` counts the steps of optimizers that
     were computed twice; None where no optimizer was passed. ``replicas_not_seen`` says why parameters are not compared
     over ranks, if they are not, ``optimizer_not_seen`` why no optimizer is. ``closures`` counts the steps of optimizers
-    that compute gradients. ``compiled`` are compiled functions, whose calls are not seen, and ``not_put_back`` random
+    that compute gradients, ``compiled_steps`` those that torch.compile has compiled, which are not computed twice where
+    several processes may communicate in them. ``compiled`` are compiled functions and optimizers, whose calls are not seen, and ``not_put_back`` random
     operators that drew other numbers in each pass, both of MindSpore.
     """
 
@@ -110,6 +111,7 @@ class Report(msgspec.Struct, kw_only=True):
     optimizer_steps: int | None = None
     optimizer_not_seen: str = "not passed, as in replay_step(model, optimizer=optimizer)"
     closures: int = 0
+    compiled_steps: int = 0
     differences: list[Difference] = []
 
     def write(self, folder: Path) -> None:
@@ -167,8 +169,10 @@ class Report(msgspec.Struct, kw_only=True):
     def _optimizer_line(self) -> str:
         if self.optimizer_steps is None:
             return f"optimizer not compared: {self.optimizer_not_seen}"
-        closures = f"; not compared: {counted(self.closures, 'step')} with a closure" if self.closures else ""
-        return f"optimizer: {counted(self.optimizer_steps, 'step')} computed twice{closures}"
+        left_out = [f"{counted(self.closures, 'step')} with a closure"] if self.closures else []
+        left_out += [f"{counted(self.compiled_steps, 'compiled step')} of several ranks"] if self.compiled_steps else []
+        not_compared = f"; not compared: {listed(left_out)}" if left_out else ""
+        return f"optimizer: {counted(self.optimizer_steps, 'step')} computed twice{not_compared}"
 
 
 def save_case(

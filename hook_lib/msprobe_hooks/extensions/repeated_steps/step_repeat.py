@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,6 +36,7 @@ from msprobe_hooks.extensions.repeated_steps.training_state import (
     OwnStep,
     RandomNumbers,
     TrainingState,
+    compiled_frames,
     generators_of,
     optimizer_digests,
     parameter_digests,
@@ -216,16 +216,24 @@ class StepRepeat:
         """Compare the step that an optimizer has made with another one from the same state."""
         report, earlier = self.report, len(self.report.differences)
         names = {id(parameter): name for name, parameter in self._model.named_parameters()}
+        is_compiled = self._hooks.is_compiled(optimizer)
+        if is_compiled and not self._ranks.is_alone:
+            # Whether its passes communicate is not seen, and one rank alone must not make a third.
+            report.compiled_steps += 1
+            report.write(self._folder)
+            return
+        if is_compiled and (whole := f"optimizer {type(optimizer).__name__}") not in report.compiled:
+            report.compiled.append(whole)
 
         def values(_: object = None) -> dict[str, int]:
             return optimizer_digests(optimizer, names)
 
-        def step(collector: CallDigests) -> WatchedPass:
+        def step(collector: CallDigests | None) -> WatchedPass:
             before.restore()
             return watched_pass(again, values, collector, self._random)[0]
 
         first = WatchedPass(values(), own, [] if own is None else own.read(), self._random())
-        second = step(CallDigests(first.calls))
+        second = step(None if is_compiled else CallDigests(first.calls))
         assert report.optimizer_steps is not None
         report.optimizer_steps += 1
         calls = first.differing_calls(second, self._undefined)
@@ -233,9 +241,10 @@ class StepRepeat:
         together = second.collector is not None and second.collector.communicates
         in_any = self._ranks.any if together else bool
         if in_any(bool(calls or first.differing(second))):
-            third = step(CallCapture(self._model, [*calls][:MOST_PLACES]))
+            third = step(None if is_compiled else CallCapture(self._model, [*calls][:MOST_PLACES]))
             at = partial(report.place(*self._schedule.place_of(self._count - 1)), optimizer=type(optimizer).__name__)
-            not_seen = "" if own is not None else report.not_seen or "not seen in the first pass"
+            why = "the optimizer is compiled" if is_compiled else report.not_seen or "not seen in the first pass"
+            not_seen = "" if own is not None else why
             self._explain(Passes(first, second, third, calls, not_seen), at, in_any)
             if in_any(not first.differing(second) and bool(first.differing(third))):
                 before.restore()
@@ -303,9 +312,9 @@ def _recorder(folder: Path) -> TorchRecorder:
 
 def _is_compiled(model: nn.Module) -> bool:
     """Return whether torch.compile has compiled anything in this process, or is to compile a part of the model."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    has_compiled = dynamo is not None and dynamo.counters["frames"]["ok"] > 0
-    return has_compiled or any(hasattr(module, "_orig_mod") or module._compiled_call_impl for module in model.modules())
+    return compiled_frames() > 0 or any(
+        hasattr(module, "_orig_mod") or module._compiled_call_impl for module in model.modules()
+    )
 
 
 def minority(digests: dict[int, int]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MethodType
 from typing import Any
@@ -193,6 +194,9 @@ class OptimizerHooks:
         self._own: dict[int, OwnStep] = {}
         self._armed: set[int] = set()
         self._before: dict[int, OptimizerState] = {}
+        # The optimizers in whose steps something was compiled, which would be run uncompiled where calls are seen.
+        self._compiled: set[int] = set()
+        self._frames = 0
         # A class may step by the step of its parent, which calls the hooks again.
         self._depth = 0
         self._optimizers = tuple(optimizers)
@@ -211,6 +215,10 @@ class OptimizerHooks:
         self._before.clear()
         self._depth = 0
 
+    def is_compiled(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Return whether torch.compile has compiled anything in a step of an optimizer."""
+        return id(optimizer) in self._compiled
+
     def _follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Collect the calls of watched steps: around ``step``, as schedulers of the learning rate count it."""
         step, collector = optimizer.step, self._collector
@@ -219,7 +227,8 @@ class OptimizerHooks:
         @functools.wraps(step)
         def collecting(one: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             has_closure = any(value is not None for value in (*args, *kwargs.values()))
-            if id(one) not in self._armed or has_closure or torch.compiler.is_compiling():
+            is_seen = id(one) in self._armed and not (has_closure or self.is_compiled(one))
+            if not is_seen or torch.compiler.is_compiling():
                 return step(*args, **kwargs)
             with collector() as own:
                 self._own[id(one)] = own
@@ -233,6 +242,7 @@ class OptimizerHooks:
 
     def _begin(self, optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._depth += 1
+        self._frames = compiled_frames() if self._depth == 1 else self._frames
         if id(optimizer) not in self._armed:
             return
         self._armed.discard(id(optimizer))
@@ -246,6 +256,8 @@ class OptimizerHooks:
 
     def _end(self, optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._depth -= 1
+        if not self._depth and compiled_frames() > self._frames:
+            self._compiled.add(id(optimizer))
         if self._depth or id(optimizer) not in self._before:
             return
         before, own = self._before.pop(id(optimizer)), self._own.get(id(optimizer))
@@ -257,6 +269,12 @@ class OptimizerHooks:
             step(*args, **kwargs)
 
         self._compare(optimizer, before, again, own)
+
+
+def compiled_frames() -> int:
+    """Return how many functions torch.compile has compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["frames"]["ok"])
 
 
 def optimizers_of(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
