@@ -93,7 +93,7 @@ class Report(msgspec.Struct, kw_only=True):
     over ranks, if they are not, ``optimizer_not_seen`` why no optimizer is. ``closures`` counts the steps of optimizers
     that compute gradients, ``compiled_steps`` those that torch.compile has compiled, which are not computed twice where
     several processes may communicate in them. ``compiled`` are compiled functions and optimizers, whose calls are not
-    seen, and ``not_put_back`` random operators that drew other numbers in each pass, both of MindSpore.
+    seen, and ``not_put_back`` random operators of MindSpore that drew other numbers in each pass.
     """
 
     rank: int | None
