@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import getitem
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,6 +127,37 @@ def test_a_value_whose_node_was_joined_with_another_is_computed_by_its_operator(
     assert [both(values, one)[0].tolist() for one in operators.operators] == [[1.0, 1.0], [-1.0, -1.0]]
 
 
+def test_a_list_that_the_compiler_writes_in_place_has_the_values_of_one_that_is_returned() -> None:
+    x, y = torch.ones(2), torch.zeros(3)
+    with traced(lambda x, y: aten._foreach_add([x, y], 2.0), x, y) as (operators, values):
+        (node,) = (node for node in operators.nodes.values() if node.target is getitem and node.args[1] == 0)
+        # As inductor does where nothing reads what was there before.
+        node.args[0].target = aten._foreach_add_.Scalar  # type: ignore[union-attr]
+        (_, _, compiled), (_, _, golden) = values.both_sides(operators.operators[0])
+    assert [one.tolist() for one in compiled] == [one.tolist() for one in golden] == [[3.0] * 2, [2.0] * 3]
+    assert (x.tolist(), y.tolist()) == ([1.0] * 2, [0.0] * 3)
+
+
+def test_a_constant_takes_no_flag_of_what_comes_after_it() -> None:
+    constant = torch.ones(3)
+
+    def function(x: Tensor) -> Tensor:
+        from torch._subclasses.functional_tensor import FunctionalTensor
+
+        with FunctionalTensorMode() as mode:
+            wrapped = FunctionalTensor.to_functional(x)
+            with mode:
+                product = aten.mul(constant, wrapped.requires_grad_())
+        return torch._from_functional_tensor(product.elem)
+
+    trace = OperatorTrace()
+    trace.begin()
+    make_fx(function)(torch.ones(3))
+    trace.end()
+    ((multiplied,),) = trace.programs.values()
+    assert [getattr(one, "has_grad", None) for one in multiplied.args] == [None, True]
+
+
 def test_an_operator_that_writes_in_place_keeps_its_name() -> None:
     def function(x: Tensor) -> Tensor:
         with FunctionalTensorMode() as mode:
@@ -239,3 +271,40 @@ def test_the_operators_of_a_right_compilation_are_those_of_the_program(pytester:
         checked, failed = compare(pytester, golden)
         assert failed == set()
         assert sum(case.outcome == "passed" for case in checked.cases.values()) > 100
+
+
+_OPTIMIZER = """
+import torch
+from msprobe_hooks import record
+
+torch._inductor.config.compile_threads = 1
+layer = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, foreach=True)
+layer(torch.randn(3, 4)).sum().backward()
+with record("compiled", level="aten", golden_path="golden"):
+    torch.compile(optimizer.step)()
+
+
+@torch.compile
+def noise(x):
+    return torch.rand_like(x)
+
+
+ones = torch.ones(3)
+with record("random", level="aten", golden_path="golden-random") as session:
+    noise(ones)
+print(session.summary)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_compiled_step_of_an_optimizer_is_recorded_and_what_is_not_is_said(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_OPTIMIZER))
+    recorded.stdout.fnmatch_lines(
+        ["nothing was recorded: operators that hang on random numbers drawn in their kernel are not judged (1 time)"]
+    )
+    checked, failed = compare(pytester, "golden")
+    assert failed == set()
+    assert checked.cases["Aten._foreach_add_.List.0.forward"].outcome == "passed"

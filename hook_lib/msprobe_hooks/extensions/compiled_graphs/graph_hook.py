@@ -184,7 +184,10 @@ class CompiledSession(TorchSession):
             summary.unmatched.append(
                 f"{golden.calls} of them with golden values, into {self._golden.settings.dump_path}"
             )
-        summary.unmatched += [f"{text} ({count})" for text, count in self._recorders.notes.items()]
+        if summary.records:
+            summary.unmatched += [f"{text} ({count})" for text, count in self._recorders.notes.items()]
+        else:
+            summary.errors.update(self._recorders.notes)
         return summary
 
 
@@ -272,6 +275,8 @@ class _GraphCalls:
 
     def _record_operators(self, program: GraphOperators) -> None:
         recorders = self._recorders
+        if not program.operators:
+            recorders.note(f"not judged: {self._name}, in which nothing is left of what the program calls")
         values = OperatorValues(program, self._known, program.take_left(self._known))
         for operator in program.operators:
             name = f"{operator.name}.{recorders.compiled.number(operator.name)}.forward"

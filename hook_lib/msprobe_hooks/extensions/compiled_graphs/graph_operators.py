@@ -219,7 +219,9 @@ def computed(target: Any, args: Any, kwargs: Any, *, is_raised: bool) -> Any:
         args, kwargs = map_aggregate((args, kwargs), _cloned)
     if is_raised and "dtype" in kwargs:
         kwargs = {**kwargs, "dtype": _wide(kwargs["dtype"])}
-    return target(*args, **kwargs)
+    result = target(*args, **kwargs)
+    # Inductor has lists written in place, as by `_foreach_add_`, and reads what was written as if it were returned.
+    return args[0] if result is None else result
 
 
 def is_random(node: Any) -> bool:

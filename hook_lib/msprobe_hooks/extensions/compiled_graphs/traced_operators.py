@@ -132,9 +132,8 @@ class OperatorTrace:
         if target is torch.ops.aten.copy_.default and not _numbers(results).isdisjoint(_numbers(operands)):
             # With these a traced program ends that writes to its own arguments; the program has other calls for it.
             return
-        for one in results:
-            if isinstance(one, Value):
-                self.program_of.setdefault(one.number, program)
+        for number in _numbers((operands, results)):
+            self.program_of.setdefault(number, program)
         if func is not target:
             # What writes in place returns what it was given.
             flags = [isinstance(one, Value) and one.has_grad for one in tree_leaves(args[0])]
@@ -149,9 +148,13 @@ class OperatorTrace:
         if outer is not func and not _writes_as(outer, func):
             return func, operands
         flags = iter([one.requires_grad for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)])
-        own_args, own_kwargs = map_aggregate(
-            operands, lambda one: replace(one, has_grad=next(flags, False)) if isinstance(one, Value) else one
-        )
+
+        def flagged(one: Any) -> Any:
+            # A constant, for which the tracer has no node yet, is still a tensor, and has a flag too.
+            has_grad = isinstance(one, (Value, Tensor)) and next(flags, False)
+            return replace(one, has_grad=has_grad) if isinstance(one, Value) else one
+
+        own_args, own_kwargs = map_aggregate(operands, flagged)
         left_out = {name: value for name, value in kwargs.items() if not isinstance(value, Tensor)}
         return outer, (own_args, {**left_out, **own_kwargs})
 
