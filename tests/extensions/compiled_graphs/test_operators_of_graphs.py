@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from msprobe_hooks.extensions.compiled_graphs.traced_operators import (
     GraphOperators,
+    Left,
     OperatorTrace,
     OperatorValues,
     TracedOperator,
@@ -179,11 +181,22 @@ def test_a_backward_pass_takes_what_the_forward_pass_with_its_values_has_left() 
     x.meta["msprobe_value"] = 7
     program = 3
     own = torch.tensor([1.0, float("nan")])
-    left = [{7: torch.zeros(2), 8: torch.zeros(1)}, {7: own, 8: torch.ones(1)}]
+    left = [Left({7: torch.zeros(2), 8: torch.zeros(1)}), Left({7: own, 8: torch.ones(1)})]
     trace: Any = SimpleNamespace(program_of={7: program}, left={program: left}, programs={program: []})
     operators = GraphOperators(trace, graph, is_backward=True)
     assert operators.take_left({x: own.clone()})[8].tolist() == [1.0]
     assert len(left) == 1
+
+
+def test_what_was_left_for_a_backward_pass_that_can_no_longer_come_is_dropped() -> None:
+    parameter, kept, freed = torch.ones(2), torch.ones(2), torch.ones(2)
+    saved = [(parameter, kept), (parameter, freed), (parameter,), ()]
+    left = [Left({7: one}, tuple(StorageWeakRef(each.untyped_storage()) for each in saved[one])) for one in range(4)]
+    del freed, saved
+    trace: Any = SimpleNamespace(program_of={}, left={0: left}, programs={0: []})
+    operators = GraphOperators(trace, fx.Graph(), is_backward=False)
+    operators.leave(OperatorValues(operators, {}, {}), [])
+    assert [one.values[7] for one in left] == [0, 2, 3]
 
 
 _MODEL = """
@@ -308,3 +321,39 @@ def test_a_compiled_step_of_an_optimizer_is_recorded_and_what_is_not_is_said(pyt
     checked, failed = compare(pytester, "golden")
     assert failed == set()
     assert checked.cases["Aten._foreach_add_.List.0.forward"].outcome == "passed"
+
+
+_EVALUATION = """
+import gc
+import torch
+from torch import nn
+from msprobe_hooks import record
+from msprobe_hooks.extensions.compiled_graphs.traced_operators import Left
+
+torch._inductor.config.compile_threads = 1
+model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+compiled = torch.compile(model)
+
+
+def left():
+    return sum(type(one) is Left for one in gc.get_objects())
+
+
+with record("compiled", level="aten", golden_path="golden"):
+    for _ in range(5):
+        compiled(torch.randn(3, 4)).sum()
+    print("evaluated", left())
+    first, second = (compiled(torch.randn(3, 4)).square().sum() for _ in range(2))
+    print("forward", left())
+    first.backward()
+    second.backward()
+    print("backward", left())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_passes_of_an_evaluation_leave_no_more_than_the_last(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_EVALUATION))
+    assert recorded.outlines == ["evaluated 1", "forward 2", "backward 0"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 from torch import SymInt, Tensor, fx
 from torch.fx.node import map_aggregate
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
@@ -68,6 +69,22 @@ class TracedOperator:
     is_backward: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Values that a forward pass leaves to its backward pass, by number, and the memory that autograd saved for that.
+
+    Autograd gives up the memory with the pass: where any is gone, it can no longer come.
+    """
+
+    values: dict[int, Any]
+    saved: tuple[StorageWeakRef, ...] = ()
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Return whether the backward pass cannot come any more, as after an evaluation that tracks gradients."""
+        return any(one.expired() for one in self.saved)  # type: ignore[no-untyped-call]
+
+
 class OperatorTrace:
     """Notes the operators of every program that AOTAutograd traces between ``begin`` and ``end``."""
 
@@ -76,7 +93,7 @@ class OperatorTrace:
         #: The programs that values are of, by the numbers of both.
         self.program_of: dict[int, int] = {}
         #: What forward passes leave to the backward passes that are still to come, by program.
-        self.left: dict[int, list[dict[int, Any]]] = defaultdict(list)
+        self.left: dict[int, list[Left]] = defaultdict(list)
         self._numbers = itertools.count()
         self._tracers: dict[int, Any] = {}
         self._depth = 0
@@ -196,8 +213,12 @@ class GraphOperators:
                 if isinstance(one, Value) and one.number not in operands:
                     self.made_by.setdefault(one.number, (operator, place))
 
-    def leave(self, values: OperatorValues) -> None:
-        """Keep what the operators of the backward pass need of a forward pass and its graph may not have."""
+    def leave(self, values: OperatorValues, saved: Sequence[Tensor]) -> None:
+        """Keep what the operators of the backward pass need of a forward pass and its graph may not have.
+
+        ``saved`` is what autograd saves for it; what earlier passes left is dropped where they have given up theirs.
+        """
+        self._left[:] = [one for one in self._left if not one.is_in_vain]
         here = {number for operator in self.operators for number in map(_number, operator.results)} | {*self.nodes}
         left: dict[int, Any] = {}
         for number in self._needed & here:
@@ -205,7 +226,8 @@ class GraphOperators:
             with suppress(Exception):
                 left[number] = values.compiled(Value(number))
         if left:
-            self._left.append(left)
+            references: Any = map(StorageWeakRef, (one.untyped_storage() for one in saved))
+            self._left.append(Left(left, tuple(references)))
 
     def take_left(self, start_values: Mapping[fx.Node, Any]) -> dict[int, Any]:
         """Return what the forward pass has left whose backward pass this is: the one with the values that both have."""
@@ -213,8 +235,8 @@ class GraphOperators:
             return {}
         shared = {number: start_values[node] for number, node in self.nodes.items() if node in start_values}
         for place, left in enumerate(self._left):
-            if all(_is_same(shared[number], left[number]) for number in shared.keys() & left.keys()):
-                return self._left.pop(place)
+            if all(_is_same(shared[number], left.values[number]) for number in shared.keys() & left.values.keys()):
+                return self._left.pop(place).values
         return {}
 
     def lines_of(self, operator: TracedOperator) -> tuple[str, ...]:
