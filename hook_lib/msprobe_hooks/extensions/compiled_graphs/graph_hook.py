@@ -207,6 +207,11 @@ class _Recorders:
         """Return the recorders that there are."""
         return [one for one in (self.compiled, self.golden) if one is not None]
 
+    def forget(self) -> None:
+        """Measure everything anew: generated code has run, which writes past the version counters of tensors."""
+        for one in self.both():
+            one.forget()
+
     def note(self, text: str) -> None:
         """Count something that is not judged."""
         self.notes[text] = self.notes.get(text, 0) + 1
@@ -226,14 +231,11 @@ class KernelRecord(CallRecord):
         recorder = self._recorder
         if recorder.directions.forward and recorder.filter.admits(self.name):
             with recorder.quiet():
-                recorder.forget()
                 self._take_inputs(args, kwargs)
 
     def end(self, outputs: list[Any]) -> None:
         """Take what the kernel wrote."""
         with self._recorder.quiet():
-            # Generated code writes past the version counters.
-            self._recorder.forget()
             self._take_output(tuple(outputs), None)
 
     def _emit(self) -> None:
@@ -311,12 +313,14 @@ class _GraphCalls:
         call = self._calls[number]
         if self.program is not None:
             result = kernel(*args, **kwargs)
+            recorders.forget()
             with recorders.compiled.net(call.kernel), recorders.compiled.quiet():
                 self._keep(self._written(call, args, kwargs, result))
             return result
         with recorders.compiled.net(call.kernel):
             records = self._begun(number, call, args, kwargs)
         result = kernel(*args, **kwargs)
+        recorders.forget()
         with recorders.compiled.net(call.kernel):
             self._end(call, records, args, kwargs, result)
         return result
