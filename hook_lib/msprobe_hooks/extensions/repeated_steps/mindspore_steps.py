@@ -8,26 +8,37 @@ from __future__ import annotations
 import functools
 import socket
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import mindspore
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 from mindspore.communication import GlobalComm, get_group_size
 from mindspore.ops import Primitive
 
+from msprobe_hooks.dump.names import is_distributed
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.mindspore.apis import LAYERS, layers
 from msprobe_hooks.extensions.mindspore.call_recording import Calls, JitCalls, Primitives, settings_of, unrecorded
 from msprobe_hooks.extensions.mindspore.context import Draws, RandomNumbers, is_pynative, process_rank
 from msprobe_hooks.extensions.mindspore.gradients import NO_PASS, MindSporeEngine
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
-from msprobe_hooks.extensions.repeated_steps.differences import Difference, OnDifference, Report, save_case
+from msprobe_hooks.extensions.repeated_steps.differences import (
+    Difference,
+    OnDifference,
+    Report,
+    not_kept,
+    number_digest,
+    other_shape,
+    save_case,
+    wrong_elements,
+)
 from msprobe_hooks.extensions.repeated_steps.passes import (
     MOST_PLACES,
     REPETITIONS,
@@ -36,17 +47,12 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     Passes,
     Result,
     WatchedPass,
+    WatchedSteps,
     explained,
     explained_third,
-    not_kept,
-    number_digest,
-    other_shape,
-    require_unchanged,
-    unwatched,
+    received,
     with_values,
-    wrong_elements,
 )
-from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.backward import mapped, tensors_in
 from msprobe_hooks.recording.config import settings
@@ -63,6 +69,9 @@ _COMPARED: Final = {**LAYERS, "BatchNorm": 1}
 # A kernel on a CPU tries in its first launches, five times each, into how many parts to split its work; with each the
 # ends of the parts are rounded in another way. Measured of Log: the last change came with launch 15.
 _UNWATCHED_ON_CPU: Final = 30
+
+# More calls than any pass makes.
+_NO_PLACE: Final = 2**31 - 1
 
 _FOREIGN = tuple(str(Path(module.__file__ or "").parent) for module in (mindspore, sys.modules["msprobe_hooks"]))
 
@@ -175,6 +184,13 @@ def _compared(name: str, result: Any) -> Any:
     return result if count is None else result[:count]
 
 
+def _communicates(function: Any, qualified: str, args: Sequence[Any]) -> bool:
+    """Return whether other ranks take part in a call, which one rank cannot repeat alone."""
+    return is_distributed(qualified) or any(
+        isinstance(getattr(one, "group", None), str) for one in (function, *args[:1])
+    )
+
+
 def _digests(result: Any) -> tuple[int, ...]:
     return tuple(map(digest, tensors_in(result, Tensor)))
 
@@ -229,7 +245,7 @@ class CellCalls:
             if self._draws.is_busy:
                 return function(*args, **kwargs)
             number, self._begun = self._begun, self._begun + 1
-            if number not in self._captures:
+            if number not in self._captures or _communicates(function, qualified, args):
                 result = function(*args, **kwargs)
                 self._end(number, qualified, _compared(qualified, result))
                 return result
@@ -289,11 +305,8 @@ class CellCalls:
         return Origin(module, source, is_backward)
 
 
-class MindSporeStepRepeat:
-    """Runs a function that makes a forward and a backward pass of MindSpore: once, and in a watched step twice.
-
-    ``report`` holds what was found until now.
-    """
+class MindSporeStepRepeat(WatchedSteps):
+    """Runs a training's forward and backward pass in MindSpore."""
 
     def __init__(
         self,
@@ -307,15 +320,13 @@ class MindSporeStepRepeat:
         on_difference: OnDifference,
     ) -> None:
         self._model = model
-        self._schedule = schedule
-        self._folder = folder
         self._keeps_values = keeps_values
-        self._on_difference = on_difference
         self._cells = [model, *(one for one in stateful if isinstance(one, nn.Cell))]
         self._random = partial(RandomNumbers, [one for one in stateful if isinstance(one, mindspore.Generator)])
-        self._count = 0
+        # The numbers of the calls of the last pass, by their places.
+        self._numbers: Sequence[int] = ()
         not_seen = "calls=False" if not sees_calls else "" if is_pynative() else "MindSpore is in graph mode"
-        self.report = Report(
+        report = Report(
             rank=process_rank(),
             host=socket.gethostname(),
             card=str(mindspore.get_context("device_target")),
@@ -323,69 +334,38 @@ class MindSporeStepRepeat:
             replicas_not_seen="not with MindSpore",
             optimizer_not_seen="not with MindSpore",
         )
+        super().__init__(schedule, folder, on_difference, report)
 
-    def __call__(self, function: Callable[[], Result]) -> Result:
-        """Run the function and return what it returns; in a watched step compute it twice and compare.
+    def _any(self, condition: bool) -> bool:
+        return any(holds for (holds,) in _gathered([int(condition)]))
 
-        Training goes on with the bits of a single run; where passes differ, with those of the third.
-
-        Raises:
-            ConfigError: The function changes parameters that are trained.
-            DifferingStepError: Passes differ, and ``on_difference="stop"``.
-            RecordingError: The report cannot be written.
-        """
-        count, self._count = self._count, self._count + 1
-        if self._schedule.is_watched(count):
-            return self._watch(count, function)
-        return function() if count else unwatched(function, self._parameters)
-
-    def __str__(self) -> str:
-        return str(self.report)
-
-    def _watch(self, count: int, function: Callable[[], Result]) -> Result:
-        report, earlier = self.report, len(self.report.differences)
-        before, state, draws = self._parameters(), CellState(self._cells, self._random()), Draws()
-        first, result = self._pass(function, draws, keeps_all=self._keeps_values)
-        require_unchanged(before, self._parameters())
-        del result
-        state.restore()
-        second, result = self._pass(function, draws, first.calls)
-        report.watched += 1
-        report.calls = len(second.calls)
-        operators = [] if second.collector is None else second.collector.operators
-        report.compiled = sorted({*report.compiled, *(name for name in operators if name.startswith(_JIT))})
-        report.not_put_back = sorted({*report.not_put_back, *draws.lost})
-        report.other_calls += first.first_other_call(second) is not None
-        calls = first.differing_calls(second, ())
-        if calls or first.differing(second) or first.random.have_moved():
-            at = report.place(*self._schedule.place_of(count))
-            if GlobalComm.INITED and get_group_size() > 1:
-                self._explain_two((first, second), next(iter(calls), None), at)
-            else:
-                del result
-                state.restore()
-                numbers = (
-                    []
-                    if second.collector is None
-                    else [second.collector.numbers[place] for place in [*calls][:MOST_PLACES]]
-                )
-                third, result = self._pass(function, draws, captures=numbers)
-                self._explain(Passes(first, second, third, calls, report.not_seen), at)
-                if not first.differing(second) and first.differing(third):
-                    # Training goes on with what two passes agree on.
-                    del result
-                    state.restore()
-                    result = self._pass(function, draws)[1]
-        report.finish(self._folder, earlier, self._on_difference)
-        return result
+    def _passes(
+        self, function: Callable[[], Result], before: dict[str, int], at: Callable[..., Difference]
+    ) -> tuple[Callable[..., tuple[WatchedPass, Result]], Callable[[], None]]:
+        state = CellState(self._cells, self._random())
+        return partial(self._pass, function, Draws()), state.restore
 
     def _pass(
-        self, function: Callable[[], Result], draws: Draws, *args: Any, **options: Any
+        self,
+        function: Callable[[], Result],
+        draws: Draws,
+        expected: Sequence[tuple[int, ...]] | None = None,
+        *,
+        captures: Sequence[int] = (),
     ) -> tuple[WatchedPass, Result]:
-        collector = None if self.report.not_seen else CellCalls(self._model, draws, *args, **options)
+        collector = None
+        if not self.report.not_seen:
+            numbers = [self._numbers[place] for place in captures]
+            keeps_all = self._keeps_values and expected is None
+            collector = CellCalls(self._model, draws, expected or (), keeps_all=keeps_all, captures=numbers)
         with observing(self._observers(draws, collector)), draws.following():
             result = function()
-        calls = [] if collector is None else collector.read()
+        report, calls = self.report, [] if collector is None else collector.read()
+        report.not_put_back = sorted({*report.not_put_back, *draws.lost})
+        if collector is not None:
+            self._numbers = collector.numbers
+            compiled = (name for name in collector.operators if name.startswith(_JIT))
+            report.compiled = sorted({*report.compiled, *compiled})
         return WatchedPass(dict(self._values(result)), collector, calls, self._random()), result
 
     def _observers(self, draws: Draws, collector: CellCalls | None) -> list[Observer]:
@@ -401,27 +381,19 @@ class MindSporeStepRepeat:
         place = next(iter(passes.calls), None)
         captured = {} if passes.third.collector is None else passes.third.collector.captured
         position = Located(place, None if place is None else captured.get(place))
-        values = passes.first.differing(passes.second)
+        values, part = passes.first.differing(passes.second), _part_of_this_rank(passes, place)
         if values or place is not None or passes.first.random.have_moved():
-            why = explained(passes, position, partial(self._save, at(kind="wrong", reason="", values=[])))
+            save = partial(self._save, at(kind="wrong", reason="", values=[]))
+            why = received() if part == "receives" else explained(passes, position, save)
+            if part == "unknown" and why.kind == "wrong":
+                reason = f"{why.reason}; which rank has computed it is not known, as none differs before the others"
+                why = replace(why, kind="not_repeatable", reason=reason)
             reason = with_values(why.reason, values, "result and buffers")
             self._add(at(kind=why.kind, reason=reason, values=values, odd_pass=why.odd_pass, call=why.call))
         elif third := passes.second.differing(passes.third):
             why = explained_third(passes, set())
             self._add(at(kind=why.kind, reason=why.reason, values=third, odd_pass=3, call=why.call))
         after.restore()
-
-    def _explain_two(self, passes: Sequence[WatchedPass], place: int | None, at: Callable[..., Difference]) -> None:
-        """Report a difference of a rank that others compute with, which would have to make a third pass as well."""
-        first, second = passes
-        operator = "" if place is None else f"{second.collector.operators[place]} (call {place}): "
-        values = first.differing(second)
-        what = f"; {listed(values, 3)}" if values else ""
-        reason = f"{operator}two passes differ, and no third is made as other ranks take part{what}"
-        self._add(at(kind="not_repeatable", reason=reason, values=values))
-
-    def _add(self, difference: Difference) -> None:
-        self.report.differences.append(difference)
 
     def _save(
         self, place: Difference, call: CapturedCall, wrong: Sequence[Array] | None
@@ -436,6 +408,33 @@ class MindSporeStepRepeat:
         yield from _named(result, "result", self._model.trainable_params())
         for cell in self._cells:
             yield from ((f"buffer {one.name}", digest(one)) for one in cell.untrainable_params())
+
+
+def _gathered(numbers: Sequence[int]) -> list[list[int]]:
+    """Return these numbers, of 32 bits, of all ranks; each gives as many."""
+    if not GlobalComm.INITED or get_group_size() == 1:
+        return [list(numbers)]
+    with mindspore._no_grad():
+        gathered: list[list[int]] = ops.AllGather()(Tensor([numbers], mindspore.int32)).asnumpy().tolist()
+    return gathered
+
+
+def _part_of_this_rank(passes: Passes, place: int | None) -> Literal["computes", "receives", "unknown"]:
+    """Return what this rank, which first differs in the call at a place, has to do with a difference.
+
+    What one rank computes wrong reaches the others with communication. Where all make the same calls, it is the one
+    that differs before them.
+    """
+    differs = place is not None or bool(passes.first.differing(passes.second))
+    collector = passes.second.collector
+    calls = zlib.crc32("\n".join([] if collector is None else collector.operators).encode()) >> 1
+    ranks = _gathered([int(differs), _NO_PLACE if place is None else place, calls])
+    if sum(differs for differs, *_ in ranks) <= 1:
+        return "computes"
+    first = min(place for _, place, _ in ranks)
+    if len({calls for *_, calls in ranks}) > 1 or [place for _, place, _ in ranks].count(first) > 1:
+        return "unknown"
+    return "computes" if place == first else "receives"
 
 
 def _named(value: Any, name: str, trained: Sequence[Tensor]) -> Iterator[tuple[str, int]]:

@@ -23,11 +23,10 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     Passes,
     Result,
     WatchedPass,
+    WatchedSteps,
     explained,
     explained_third,
     received,
-    require_unchanged,
-    unwatched,
     with_values,
 )
 from msprobe_hooks.extensions.repeated_steps.training_state import (
@@ -104,11 +103,8 @@ class Ranks:
         return [of_rank.tolist() for of_rank in gathered]
 
 
-class StepRepeat:
-    """Runs a function that makes a forward and a backward pass: once, and in a watched step twice.
-
-    ``report`` holds what was found until now.
-    """
+class StepRepeat(WatchedSteps):
+    """Runs a training's forward and backward pass in PyTorch, and compares the steps of its optimizers as well."""
 
     def __init__(
         self,
@@ -124,23 +120,17 @@ class StepRepeat:
         on_difference: OnDifference,
     ) -> None:
         self._model = model
-        self._schedule = schedule
-        self._folder = folder
         self._keeps_values = keeps_values
         self._stateful = stateful
-        self._on_difference = on_difference
         self._ranks = Ranks(model, data_parallel_group)
         self._random = partial(RandomNumbers, model, generators_of(stateful))
-        self._count = 0
         # How many calls of a step were saved.
         self._saved: Counter[int] = Counter()
         # Parameters that have left each other stay apart: this is reported once.
         self._has_odd_replicas = False
-        # Results with memory that nothing is written to, by operator and place.
-        self._undefined: set[tuple[Any, int]] = set()
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         not_seen = "calls=False" if not sees_calls else "the model is compiled" if _is_compiled(model) else ""
-        self.report = Report(
+        report = Report(
             rank=process_rank(),
             host=socket.gethostname(),
             card=str(device),
@@ -148,6 +138,7 @@ class StepRepeat:
             compares_replicas=self._ranks.compares_replicas,
             optimizer_steps=0 if optimizers else None,
         )
+        super().__init__(schedule, folder, on_difference, report)
         # Which operators an optimizer calls does not depend on the model's being compiled.
         own_step = partial(OwnStep, keeps_all=keeps_values) if sees_calls else None
         self._hooks = OptimizerHooks(
@@ -155,57 +146,40 @@ class StepRepeat:
         )
 
     def __call__(self, function: Callable[[], Result]) -> Result:
-        """Run the function and return what it returns; in a watched step compute it twice and compare.
+        """Run the function as `WatchedSteps` does, and have the steps of optimizers compared that follow."""
+        if self._count % self._schedule.micro_batches == 0:
+            self._hooks.arm(is_watched=self._schedule.is_watched_step(self._count))
+        return super().__call__(function)
 
-        Training goes on with the bits of a single run; where passes differ, with those of the third.
+    def _parameters(self) -> dict[str, int]:
+        return parameter_digests(self._model)
 
-        Raises:
-            ConfigError: The function changes parameters, as an optimizer in the backward pass does.
-            DifferingStepError: Passes differ, and ``on_difference="stop"``.
-            RecordingError: The report cannot be written.
-        """
-        count, self._count = self._count, self._count + 1
-        if count % self._schedule.micro_batches == 0:
-            self._hooks.arm(is_watched=self._schedule.is_watched_step(count))
-        if self._schedule.is_watched(count):
-            return self._watch(count, function)
-        return function() if count else unwatched(function, partial(parameter_digests, self._model))
+    def _any(self, condition: bool) -> bool:
+        return self._ranks.any(condition)
 
-    def __str__(self) -> str:
-        return str(self.report)
-
-    def _watch(self, count: int, function: Callable[[], Result]) -> Result:
-        report, earlier = self.report, len(self.report.differences)
-        at = report.place(*self._schedule.place_of(count))
-        before = parameter_digests(self._model)
+    def _passes(
+        self, function: Callable[[], Result], before: dict[str, int], at: Callable[..., Difference]
+    ) -> tuple[Callable[..., tuple[WatchedPass, Result]], Callable[[], None]]:
         self._compare_replicas(before, at)
         state = TrainingState(self._model, self._stateful)
         torch.clear_autocast_cache()
-        first, result = self._pass(function, self._collector(keeps_all=self._keeps_values))
-        require_unchanged(before, parameter_digests(self._model))
-        # The graph of the first pass goes before the second is made.
-        del result
-        state.restore()
-        second, result = self._pass(function, self._collector(first.calls))
-        report.watched += 1
-        report.calls = len(second.calls)
-        calls = first.differing_calls(second, self._undefined)
-        report.other_calls += first.first_other_call(second) is not None
-        differs = bool(calls or first.differing(second)) or first.random.have_moved()
-        if self._ranks.any(differs):
-            del result
-            state.restore()
-            capture = None if report.not_seen else CallCapture(self._model, [*calls][:MOST_PLACES])
-            third, result = self._pass(function, capture)
-            self._explain(Passes(first, second, third, calls, report.not_seen), at, self._ranks.any)
-            is_odd = not first.differing(second) and bool(first.differing(third))
-            if self._ranks.any(is_odd):
-                # Training goes on with what two passes agree on.
-                del result
-                state.restore()
-                result = function()
-        report.finish(self._folder, earlier, self._on_difference)
-        return result
+        return partial(self._pass, function), state.restore
+
+    def _pass(
+        self,
+        function: Callable[[], Result],
+        expected: Sequence[tuple[int, ...]] | None = None,
+        *,
+        captures: Sequence[int] | None = None,
+    ) -> tuple[WatchedPass, Result]:
+        collector: CallDigests | None = None
+        if captures is not None and not self.report.not_seen:
+            collector = CallCapture(self._model, captures)
+        elif not self.report.not_seen:
+            arrivals = None if self._ranks.is_alone else Arrivals()
+            keeps_all = self._keeps_values and expected is None
+            collector = CallDigests(expected or (), keeps_all=keeps_all, arrivals=arrivals)
+        return watched_pass(function, partial(pass_digests, self._model), collector, self._random)
 
     def _note_closure(self) -> None:
         self.report.closures += 1
@@ -251,14 +225,6 @@ class StepRepeat:
                 again()
         report.finish(self._folder, earlier, self._on_difference)
 
-    def _collector(self, expected: Sequence[tuple[int, ...]] = (), *, keeps_all: bool = False) -> CallDigests | None:
-        if self.report.not_seen:
-            return None
-        return CallDigests(expected, keeps_all=keeps_all, arrivals=None if self._ranks.is_alone else Arrivals())
-
-    def _pass(self, function: Callable[[], Result], collector: CallDigests | None) -> tuple[WatchedPass, Result]:
-        return watched_pass(function, partial(pass_digests, self._model), collector, self._random)
-
     def _compare_replicas(self, before: dict[str, int], at: Callable[..., Difference]) -> None:
         digests = self._ranks.odd_replicas(combined(before.values()))
         if digests is None or self._has_odd_replicas:
@@ -273,8 +239,11 @@ class StepRepeat:
         reason = f"parameters of {which} differ from {others} before the step, first {listed(names, 3)}"
         self._add(at(kind="replicas", reason=reason, values=names, odd_ranks=odd))
 
-    def _explain(self, passes: Passes, at: Callable[..., Difference], in_any: Callable[[bool], bool]) -> None:
-        """Report why passes differ; ``in_any`` asks all processes that make them whether something holds in one."""
+    def _explain(
+        self, passes: Passes, at: Callable[..., Difference], in_any: Callable[[bool], bool] | None = None
+    ) -> None:
+        """Report why passes differ; ``in_any`` asks the processes that make them, by default all."""
+        in_any = in_any or self._any
         after = self._random()
         position = located(passes, self._undefined)
         values = passes.first.differing(passes.second)
@@ -293,9 +262,6 @@ class StepRepeat:
             self._add(at(kind=why.kind, reason=reason, values=third, odd_pass=3, call=why.call))
         self.report.undefined = sorted({str(operator) for operator, _ in self._undefined})
         after.restore()
-
-    def _add(self, difference: Difference) -> None:
-        self.report.differences.append(difference)
 
     def _save(
         self, place: Difference, call: DifferingCall, wrong: Sequence[Tensor] | None

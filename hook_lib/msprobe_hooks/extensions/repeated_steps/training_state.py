@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.repeated_steps.differences import number_digest
 from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, named_digests
-from msprobe_hooks.extensions.repeated_steps.passes import number_digest
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import local_part
