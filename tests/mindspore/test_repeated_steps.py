@@ -24,7 +24,7 @@ from mindspore import Tensor, nn, ops  # noqa: E402
 
 import msprobe_hooks  # noqa: E402
 from msprobe_hooks.errors import ConfigError, DifferingStepError  # noqa: E402
-from msprobe_hooks.extensions.repeated_steps import mindspore_steps, replaying  # noqa: E402
+from msprobe_hooks.extensions.repeated_steps import mindspore_calls, mindspore_steps, replaying  # noqa: E402
 from msprobe_hooks.extensions.repeated_steps.differences import Difference  # noqa: E402
 from tests.support.runs import check  # noqa: E402
 
@@ -188,8 +188,8 @@ def test_a_flipped_bit_is_named_and_does_not_reach_the_training(tmp_path: Path, 
 def test_wrong_elements_of_any_dtype_are_put_into_words() -> None:
     right = Tensor([1.0, 2.0], ms.bfloat16).asnumpy()
     wrong = Tensor([1.0, 4.0], ms.bfloat16).asnumpy()
-    assert mindspore_steps._in_other_bits(wrong, right) == "1 of 2 elements, first [1]: 4 for 2, bit 7"
-    assert mindspore_steps._in_other_bits(wrong[:1], right) == "of shape (1,) for (2,)"
+    assert mindspore_calls._in_other_bits(wrong, right) == "1 of 2 elements, first [1]: 4 for 2, bit 7"
+    assert mindspore_calls._in_other_bits(wrong[:1], right) == "of shape (1,) for (2,)"
 
 
 @pytest.mark.usefixtures("_early")

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differences import (
-    Call,
-    Difference,
-    Kind,
-    OnDifference,
-    Report,
-    as_hex,
-)
+from msprobe_hooks.extensions.repeated_steps.differences import Call, Difference, Kind, OnDifference, Report, as_hex
 from msprobe_hooks.messages import listed
 
 Result = TypeVar("Result")
