@@ -248,10 +248,10 @@ decompositions[torch.ops.aten.silu.default] = lambda x: x * torch.sigmoid(x * 1.
 """
 
 
-def compare(pytester: pytest.Pytester, golden: str) -> tuple[Checked, set[str]]:
+def compare(pytester: pytest.Pytester, golden: str, target: str = "compiled") -> tuple[Checked, set[str]]:
     """Compare what compiled code computed with a recording; return the operators that failed as well."""
     checked = check(
-        pytester, "--msprobe-compare=compiled", f"--msprobe-golden={golden}", "-omsprobe_fuzzy=true", apart=True
+        pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}", "-omsprobe_fuzzy=true", apart=True
     )
     failed = {name.split(".")[1] for name, case in checked.cases.items() if case.outcome == "failed"}
     return checked, failed
@@ -288,13 +288,14 @@ def test_the_operators_of_a_right_compilation_are_those_of_the_program(pytester:
 
 _OPTIMIZER = """
 import torch
+from torch._inductor.lowering import lowerings
 from msprobe_hooks import record
 
 torch._inductor.config.compile_threads = 1
 layer = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, foreach=True)
 layer(torch.randn(3, 4)).sum().backward()
-with record("compiled", level="aten", golden_path="golden"):
+with record("compiled", level="aten", task="tensor", golden_path="golden"):
     torch.compile(optimizer.step)()
 
 
@@ -307,12 +308,23 @@ ones = torch.ones(3)
 with record("random", level="aten", golden_path="golden-random") as session:
     noise(ones)
 print(session.summary)
+
+right, scaled = dict(lowerings), lowerings[torch.ops.aten.mul.Tensor]
+
+
+def lower_wrong(target):
+    return lambda ours, theirs, **settings: right[target](ours, [scaled(one, 1.01) for one in theirs], **settings)
+
+
+lowerings |= {target: lower_wrong(target) for target in right if "_foreach_add" in str(target)}
+with record("wrong", level="aten", task="tensor", golden_path="golden-wrong"):
+    torch.compile(optimizer.step)()
 """
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_compiled_step_of_an_optimizer_is_recorded_and_what_is_not_is_said(pytester: pytest.Pytester) -> None:
+def test_a_fault_in_a_compiled_step_of_an_optimizer_is_named_and_what_is_not_judged_is_said(pytester: pytest.Pytester) -> None:
     require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
     recorded = pytester.runpython(pytester.makepyfile(step=_OPTIMIZER))
     recorded.stdout.fnmatch_lines(
@@ -321,6 +333,8 @@ def test_a_compiled_step_of_an_optimizer_is_recorded_and_what_is_not_is_said(pyt
     checked, failed = compare(pytester, "golden")
     assert failed == set()
     assert checked.cases["Aten._foreach_add_.List.0.forward"].outcome == "passed"
+    _, failed = compare(pytester, "golden-wrong", "wrong")
+    assert failed == {"_foreach_add_"}
 
 
 _EVALUATION = """

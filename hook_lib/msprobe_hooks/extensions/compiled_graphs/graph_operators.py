@@ -61,7 +61,7 @@ def compiled_operators(graph: Any, code: GeneratedCode) -> CompiledOperators:
             if variable and isinstance(node, fx.Node) and node.op != "placeholder":
                 nodes.setdefault(variable, node)
     by_name = dict(zip(code.arguments, arguments, strict=False)) if len(arguments) == len(code.arguments) else {}
-    written = {node.args[0]: node for node in graph.module.graph.nodes if _is_copy(node)}
+    written = {operand: node for node in graph.module.graph.nodes for operand in _written_by(node)}
     for variable, node in by_name.items():
         nodes.pop(variable, None)
         if node in written:
@@ -98,9 +98,23 @@ def _has_form(buffer: Any, node: fx.Node) -> bool:
     return layout.dtype == value.dtype and list(map(str, layout.size)) == list(map(str, value.shape))
 
 
-def _is_copy(node: fx.Node) -> bool:
-    """Return whether a node writes the new value of one of the graph's arguments."""
-    return node.op == "call_function" and str(node.target).startswith("aten.copy_")
+def _written_by(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield the argument of the graph whose new value a node is: of a copy to it, or of a list written in place."""
+    if node.op != "call_function":
+        return
+    if str(node.target).startswith("aten.copy_"):
+        operand = node.args[0]
+    elif node.target is getitem and isinstance(node.args[0], fx.Node) and _is_mutable(node.args[0].target):
+        written: Any = node.args[0].args[0]
+        operand = written[node.args[1]] if isinstance(written, (list, tuple)) else None
+    else:
+        operand = None
+    if isinstance(operand, fx.Node) and operand.op == "placeholder":
+        yield operand
+
+
+def _is_mutable(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
 
 
 def fused(outputs: Iterable[fx.Node], computed: set[fx.Node]) -> list[fx.Node]:
@@ -215,7 +229,7 @@ def computed(target: Any, args: Any, kwargs: Any, *, is_raised: bool) -> Any:
         return args[1].to(args[0].dtype).expand(args[0].shape)
     if is_raised and name.startswith(_CAST):
         return args[0].to(_wide(args[1]))
-    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+    if _is_mutable(target):
         args, kwargs = map_aggregate((args, kwargs), _cloned)
     if is_raised and "dtype" in kwargs:
         kwargs = {**kwargs, "dtype": _wide(kwargs["dtype"])}
