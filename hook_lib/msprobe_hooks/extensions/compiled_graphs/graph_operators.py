@@ -61,7 +61,7 @@ def compiled_operators(graph: Any, code: GeneratedCode) -> CompiledOperators:
             if variable and isinstance(node, fx.Node) and node.op != "placeholder":
                 nodes.setdefault(variable, node)
     by_name = dict(zip(code.arguments, arguments, strict=False)) if len(arguments) == len(code.arguments) else {}
-    written = {operand: node for node in graph.module.graph.nodes for operand in _written_by(node)}
+    written = {_written_by(node): node for node in graph.module.graph.nodes}
     for variable, node in by_name.items():
         nodes.pop(variable, None)
         if node in written:
@@ -98,19 +98,15 @@ def _has_form(buffer: Any, node: fx.Node) -> bool:
     return layout.dtype == value.dtype and list(map(str, layout.size)) == list(map(str, value.shape))
 
 
-def _written_by(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield the argument of the graph whose new value a node is: of a copy to it, or of a list written in place."""
-    if node.op != "call_function":
-        return
-    if str(node.target).startswith("aten.copy_"):
-        operand = node.args[0]
-    elif node.target is getitem and isinstance(node.args[0], fx.Node) and _is_mutable(node.args[0].target):
+def _written_by(node: fx.Node) -> Any:
+    """Return what a node is the new value of: of a copy, or of a list that is written in place; None of another."""
+    if node.op == "call_function" and str(node.target).startswith("aten.copy_"):
+        return node.args[0]
+    if node.target is getitem and isinstance(node.args[0], fx.Node) and _is_mutable(node.args[0].target):
         written: Any = node.args[0].args[0]
-        operand = written[node.args[1]] if isinstance(written, (list, tuple)) else None
-    else:
-        operand = None
-    if isinstance(operand, fx.Node) and operand.op == "placeholder":
-        yield operand
+        place: Any = node.args[1]
+        return written[place] if isinstance(written, (list, tuple)) else None
+    return None
 
 
 def _is_mutable(target: Any) -> bool:
