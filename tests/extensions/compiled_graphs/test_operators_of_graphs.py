@@ -112,6 +112,22 @@ def test_what_a_kernel_wrote_is_what_the_operators_after_it_are_computed_from() 
     assert compiled.tolist() == golden.tolist() == [-5.0, -5.0]
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float32, 5.0), (torch.float64, 2.718281828)])
+def test_what_a_kernel_wrote_into_an_argument_is_what_was_copied_there(dtype: torch.dtype, expected: float) -> None:
+    trace = OperatorTrace()
+    trace.begin()
+    into = torch.zeros(2, dtype=dtype)
+    graph = make_fx(lambda into, x: into.copy_(aten.exp(x)), tracing_mode="fake")(into, torch.ones(2)).graph
+    trace.end()
+    operators = GraphOperators(trace, graph, is_backward=False)
+    argument, x, _, copy, *_ = graph.nodes
+    starts = {argument: into, x: torch.ones(2), copy: torch.full((2,), 5.0, dtype=dtype)}
+    compiled, golden = both(OperatorValues(operators, starts, {}), operators.operators[0])
+    # A copy that was rounded is not the value itself.
+    torch.testing.assert_close(compiled, torch.full((2,), expected))
+    torch.testing.assert_close(golden, torch.full((2,), 2.718281828))
+
+
 def test_a_value_whose_node_was_joined_with_another_is_computed_by_its_operator() -> None:
     trace = OperatorTrace()
     trace.begin()
@@ -324,7 +340,9 @@ with record("wrong", level="aten", task="tensor", golden_path="golden-wrong"):
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_fault_in_a_compiled_step_of_an_optimizer_is_named_and_what_is_not_judged_is_said(pytester: pytest.Pytester) -> None:
+def test_a_fault_in_a_compiled_step_of_an_optimizer_is_named_and_what_is_not_judged_is_said(
+    pytester: pytest.Pytester,
+) -> None:
     require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
     recorded = pytester.runpython(pytester.makepyfile(step=_OPTIMIZER))
     recorded.stdout.fnmatch_lines(

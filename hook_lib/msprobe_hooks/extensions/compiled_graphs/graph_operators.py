@@ -109,6 +109,17 @@ def _written_by(node: fx.Node) -> Any:
     return None
 
 
+def copied(node: fx.Node) -> fx.Node | None:
+    """Return what a copy has the value of, None where that is rounded or repeated, or the node is no copy."""
+    if node.op != "call_function" or not str(node.target).startswith("aten.copy_"):
+        return None
+    into, source = (one if isinstance(one, fx.Node) else None for one in node.args[:2])
+    ours, theirs = (None if one is None else one.meta.get("val") for one in (into, source))
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
+        return None
+    return source if (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape) else None
+
+
 def _is_mutable(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
 

@@ -28,6 +28,7 @@ from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     DrawsRandomNumbersError,
     bound_symbols,
     computed,
+    copied,
     explained,
     is_random,
     raised,
@@ -254,9 +255,11 @@ class OperatorValues:
 
     def __init__(self, operators: GraphOperators, start_values: Mapping[fx.Node, Any], left: Mapping[int, Any]) -> None:
         self._operators = operators
-        self._starts = start_values
+        # With an optimizer's parameters, kernels write into arguments: the graph ends with copies into them.
+        sources = {source: value for node, value in start_values.items() if (source := copied(node)) is not None}
+        self._starts = {**sources, **start_values}
         self._left = left
-        self._nodes = dict(start_values)
+        self._nodes = dict(self._starts)
         self._compiled: dict[int, Any] = {}
         self._called: dict[tuple[int, bool], list[Any]] = {}
         self._golden: dict[int, Any] = {}
