@@ -64,12 +64,14 @@ import torch, torch.distributed as dist
 import msprobe_hooks
 
 class Descent(torch.optim.SGD):
+    # As in a Muon whose matrices are spread over the ranks, of which some may have none.
     rate = staticmethod(torch.compile(lambda gradient: gradient * 0.5, backend="eager"))
 
     @torch.no_grad()
     def step(self):
         for parameter in self.param_groups[0]["params"]:
-            parameter -= self.rate(parameter.grad)
+            if dist.get_rank() == 0:
+                parameter -= self.rate(parameter.grad)
             dist.broadcast(parameter, 0)
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
@@ -86,5 +88,6 @@ for step in range(4):
 
 def test_steps_of_a_compiled_optimizer_of_several_ranks_are_counted_as_not_compared(tmp_path: Path) -> None:
     assert [status for status, _ in run_ranks(COMPILED, 2, tmp_path)] == [0, 0]
-    report = json.loads((tmp_path / "repeats/repeats0.json").read_text())
-    assert (report["watched"], report["optimizer_steps"], report["compiled_steps"]) == (2, 0, 2)
+    for rank in range(2):
+        report = json.loads((tmp_path / f"repeats/repeats{rank}.json").read_text())
+        assert (report["watched"], report["optimizer_steps"], report["compiled_steps"]) == (2, 0, 2)

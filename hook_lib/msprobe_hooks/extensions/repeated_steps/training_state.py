@@ -209,9 +209,12 @@ class OptimizerHooks:
             # Before the hooks of others, which may change parameters or keep a mean of them.
             hooks.move_to_end(next(reversed(hooks)), last=False)
 
-    def arm(self, *, is_watched: bool) -> None:
-        """Compare the next step of each optimizer, or none."""
+    def arm(self, *, is_watched: bool, in_any: Callable[[bool], bool]) -> None:
+        """Compare the next step of each optimizer, or none; all processes do, and ``in_any`` asks them."""
         self._armed = {id(optimizer) for optimizer in self._optimizers} if is_watched else set()
+        if is_watched and in_any(bool(self._compiled)):
+            # Where one process compiles and another has nothing to compile, both make as many steps.
+            self._compiled |= self._armed
         self._before.clear()
         self._depth = 0
 
@@ -256,9 +259,10 @@ class OptimizerHooks:
 
     def _end(self, optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._depth -= 1
-        if not self._depth and compiled_frames() > self._frames:
-            self._compiled.add(id(optimizer))
         if self._depth or id(optimizer) not in self._before:
+            # All processes have to agree on what is compiled before a step that is compared.
+            if not self._depth and compiled_frames() > self._frames:
+                self._compiled.add(id(optimizer))
             return
         before, own = self._before.pop(id(optimizer)), self._own.get(id(optimizer))
         if own is not None:
