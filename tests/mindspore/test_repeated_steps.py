@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -18,7 +24,7 @@ from mindspore import Tensor, nn, ops  # noqa: E402
 
 import msprobe_hooks  # noqa: E402
 from msprobe_hooks.errors import ConfigError, DifferingStepError  # noqa: E402
-from msprobe_hooks.extensions.repeated_steps import mindspore_steps, replaying  # noqa: E402
+from msprobe_hooks.extensions.repeated_steps import mindspore_calls, mindspore_steps, replaying  # noqa: E402
 from msprobe_hooks.extensions.repeated_steps.differences import Difference  # noqa: E402
 from tests.support.runs import check  # noqa: E402
 
@@ -182,8 +188,8 @@ def test_a_flipped_bit_is_named_and_does_not_reach_the_training(tmp_path: Path, 
 def test_wrong_elements_of_any_dtype_are_put_into_words() -> None:
     right = Tensor([1.0, 2.0], ms.bfloat16).asnumpy()
     wrong = Tensor([1.0, 4.0], ms.bfloat16).asnumpy()
-    assert mindspore_steps._in_other_bits(wrong, right) == "1 of 2 elements, first [1]: 4 for 2, bit 7"
-    assert mindspore_steps._in_other_bits(wrong[:1], right) == "of shape (1,) for (2,)"
+    assert mindspore_calls._in_other_bits(wrong, right) == "1 of 2 elements, first [1]: 4 for 2, bit 7"
+    assert mindspore_calls._in_other_bits(wrong[:1], right) == "of shape (1,) for (2,)"
 
 
 @pytest.mark.usefixtures("_early")
@@ -306,3 +312,84 @@ def test_a_cell_is_refused_without_the_extension_for_mindspore(monkeypatch: pyte
     monkeypatch.setattr(replaying, "extensions", dict)
     with pytest.raises(ConfigError, match=r"^model is 'Dense'; allowed: a torch.nn.Module without the extension "):
         msprobe_hooks.replay_step(nn.Dense(1, 1), every=1)
+
+
+RANKS = """
+import sys
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+from mindspore.communication import get_rank, init
+
+ms.set_context(mode=ms.PYNATIVE_MODE, device_target="CPU")
+init("mccl")
+if len(sys.argv) == 1:
+    raise SystemExit
+
+import msprobe_hooks
+from msprobe_hooks.extensions.repeated_steps import mindspore_steps
+from tests.mindspore.test_repeated_steps import X, Plain, flipped, wrong_gradient
+
+mindspore_steps._UNWATCHED_ON_CPU = 2
+folder, fault = sys.argv[1:]
+rank, reduce = get_rank(), ops.AllReduce()
+ms.set_seed(0)
+model = Plain()
+optimizer = nn.Adam(model.trainable_params(), 0.01)
+gradients = ms.value_and_grad(lambda x: ops.square(model(x)).sum(), None, model.trainable_params())
+if fault == "gradient" and rank == 1:
+    gradients = wrong_gradient(gradients)
+replay = msprobe_hooks.replay_step(model, every=1, folder=f"{folder}/repeats")
+
+
+def forward_backward():
+    loss, found = gradients(Tensor(X + rank))
+    return loss, tuple(reduce(one) / 2 for one in found)
+
+
+with flipped(4 if fault == "tanh" and rank == 1 else 999):
+    for _ in range(4):
+        optimizer(replay(forward_backward)[1])
+with open(f"{folder}/learned{rank}", "wb") as file:
+    file.write(b"".join(one.asnumpy().tobytes() for one in model.get_parameters()))
+"""
+
+
+def run_ranks(folder: Path, fault: str) -> tuple[list[Difference], list[Difference], bytes]:
+    """Return what differs on two data-parallel ranks, of which the second has a fault, and what the first learned."""
+    folder.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    variables = {"MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": port, "MS_WORKER_NUM": "2", "GLOG_v": "3"}
+    worker = [sys.executable, "-c", RANKS, str(folder), fault]
+    with subprocess.Popen(
+        [sys.executable, "-c", RANKS], env=os.environ | variables | {"MS_ROLE": "MS_SCHED"}
+    ) as leader:
+        workers = [
+            subprocess.Popen(worker, env=os.environ | variables | {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(rank)})
+            for rank in range(2)
+        ]
+        assert [one.wait(120) for one in workers] == [0, 0]
+        leader.kill()
+    reports = [json.loads((folder / f"repeats/repeats{rank}.json").read_text())["differences"] for rank in range(2)]
+    first, second = (msgspec.convert(one, list[Difference]) for one in reports)
+    return first, second, (folder / "learned0").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_rank_that_computes_wrong_is_named_and_its_values_reach_no_rank(tmp_path: Path) -> None:
+    *none, right = run_ranks(tmp_path / "right", "")
+    assert none == [[], []]
+    (received,), (wrong,), learned = run_ranks(tmp_path / "tanh", "tanh")
+    assert (received.kind, wrong.kind, wrong.odd_pass) == ("received", "wrong", 2)
+    assert wrong.call is not None
+    assert wrong.call.operator == "Functional.tanh"
+    assert learned == right
+    # Calls of the backward pass are not seen: the first call that differs comes after the ranks' exchange.
+    (first,), (second,), learned = run_ranks(tmp_path / "gradient", "gradient")
+    for found in (first, second):
+        assert (found.kind, found.odd_pass) == ("not_repeatable", 2)
+        assert "which rank has computed it is not known" in found.reason
+    assert learned == right

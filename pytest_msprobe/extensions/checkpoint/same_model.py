@@ -65,9 +65,7 @@ def paired(
         dequantised(golden, target, names, part_lengths),
     )
     common = set(target.parameters) & set(golden.parameters)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for side in (target, golden):
-        shapes |= _known_shapes(side, names)
+    shapes = _known_shapes(target, names) | _known_shapes(golden, names)
     ours, theirs = (
         with_allowed(_unified(side, names, sizes, shapes, common), _unified(allowed, names, sizes, shapes, common))
         for side, allowed in ((target, ours_allowed), (golden, theirs_allowed))
@@ -215,9 +213,7 @@ def _stacked(first: SharedParameter, group: list[tuple[Share, SharedParameter]])
 
 def _shared(name: str, parameter: Parameter, names: ModelNames) -> SharedParameter:
     """Return a parameter of an ordinary checkpoint as what its only rank holds."""
-    if not is_stack(parameter.shape):
-        return SharedParameter(name, (parameter,), parameter.shape)
-    if not names.canonical(name).is_fused:
+    if not is_stack(parameter.shape) or not names.canonical(name).is_fused:
         return SharedParameter(name, (parameter,), parameter.shape)
     matrices = tuple(
         replace(parameter, shape=parameter.shape[1:], load=_matrix(parameter, number), load_matrix=None)

@@ -15,7 +15,7 @@ from pytest_msprobe.extensions.graphs.nodes import (
     INDEX,
     build_graph,
     follow_micro_steps,
-    overflow_level,
+    overflow_levels,
     pair_nodes,
     require_modules,
 )
@@ -173,7 +173,9 @@ class _NodeDescriptions:
     def __init__(self, pair: DumpPair, call_of: Callable[[str], ComparedCall | None], *, with_levels: bool) -> None:
         self._pair = pair
         self._call_of = call_of
-        self._with_levels = with_levels
+        self._level_of, self._golden_level_of = (
+            overflow_levels(dump) if with_levels else lambda _: None for dump in (pair.target, pair.golden)
+        )
         self._columns = _columns_of(pair)
         self._fields_of_equals: dict[Hashable, dict[str, str]] = {}
         # What the comparison has read of the golden run, until its own graph is written.
@@ -181,7 +183,7 @@ class _NodeDescriptions:
 
     def target(self, name: str) -> Facts:
         call = self._call_of(name)
-        level = overflow_level(self._pair.target, name) if self._with_levels else None
+        level = self._level_of(name)
         if call is None or not call.partner:
             return Facts(*recorded_items(self._pair.target, name), level=level)
         if call.golden is not None:
@@ -210,6 +212,5 @@ class _NodeDescriptions:
         return self._fields_of_equals[key]
 
     def golden(self, name: str) -> Facts:
-        level = overflow_level(self._pair.golden, name) if self._with_levels else None
         items = self._golden.pop(name, None) or recorded_items(self._pair.golden, name)
-        return Facts(*items, level=level)
+        return Facts(*items, level=self._golden_level_of(name))

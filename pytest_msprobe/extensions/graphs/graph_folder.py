@@ -16,7 +16,7 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.recording_paths import step_rank
 from msprobe_hooks.extensions.overflow.anomaly import BUILT_IN, IgnoreRules
 from pytest_msprobe.errors import FolderError, OptionError
-from pytest_msprobe.extensions.graphs.nodes import build_graph, overflow_level
+from pytest_msprobe.extensions.graphs.nodes import build_graph, overflow_levels
 from pytest_msprobe.extensions.graphs.vis_database import (
     Conversations,
     Database,
@@ -201,10 +201,10 @@ def draw_single(
 def single_picture(dump: Dump, place: Place, *, with_levels: bool, rules: IgnoreRules = BUILT_IN) -> Picture:
     """Return the picture of one dump. Raises DumpError where it does not say in which modules its calls were made."""
     surroundings = dump.surroundings
+    level_of = overflow_levels(dump, rules) if with_levels else lambda _: None
 
     def facts(name: str) -> Facts:
-        level = overflow_level(dump, name, rules) if with_levels else None
-        return Facts(*recorded_items(dump, name), level=level)
+        return Facts(*recorded_items(dump, name), level=level_of(name))
 
     return Picture("NPU", place, build_graph(dump, surroundings), surroundings, facts, data_folder(dump))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.communication.jsonl import find_partners, find_steps
-from msprobe_hooks.dump.names import is_communication, is_parameters_grad
+from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.recording_paths import stages_of, step_rank
 from msprobe_hooks.dump.schema import Leaf, TensorElement
@@ -26,6 +26,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, build_graph, pair_nodes
+from pytest_msprobe.extensions.overflow.nonfinite_origins import RECEIVED, Analysis, analyse
 from pytest_msprobe.reports.pages import CHECK, below, next_steps, page_number, write_page
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ Link = tuple[str, int, str]
 #: jumps is no error of itself.
 _MARKS = {
     AnomalyKind.ARISES: ("fail", "culprit"),
+    AnomalyKind.COMES_IN: ("fail", "culprit"),
+    AnomalyKind.NAN_OF_INF: ("fail", "culprit"),
     AnomalyKind.OVERWRITTEN: ("fail", "culprit"),
     AnomalyKind.PASSES_ON: ("warn", "inherited"),
     AnomalyKind.VANISHES: ("warn", ""),
 }
-_RECEIVED = "another rank may have sent them"
 _STATISTICS = ("max", "min", "mean", "norm")
 
 
@@ -184,7 +186,13 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
     """Write the page. Raises DumpError where a dump has no graph, OSError where the disk refuses."""
     calls: list[Any] = []
     runs = [read_run(dump) for dump in dumps]
-    marks = [_marks(dump, run, calls) for dump, run in zip(dumps, runs, strict=True)]
+    searches = {
+        dump.path: (analysis, rank)
+        for step in find_steps(dumps)
+        for analysis in [analyse(step, BUILT_IN)]
+        for rank, dump in step.ranks.items()
+    }
+    marks = [_marks(dump, run, searches[dump.path], calls) for dump, run in zip(dumps, runs, strict=True)]
     stages = stages_of([dump.path for dump in dumps])
     drawings = [
         Drawing(_place(dump, stages[dump.path]), run, own_marks, links=links)
@@ -223,14 +231,17 @@ def _place(dump: Dump, stage: str) -> str:
     return f"stage {stage}, {words}" if stage else words
 
 
-def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:
-    """Return the mark of each record, and add what the page says of it to ``calls``."""
+def _marks(dump: Dump, run: Run, search: tuple[Analysis, int], calls: list[Any]) -> Mapping[str, Mark]:
+    """Return the mark of each record, and add what the page says of it to ``calls``.
+
+    ``search`` is what a search for overflow found in the step, and the dump's rank in it.
+    """
     stacks = dump.surroundings.stacks
     marks: dict[str, Mark] = {}
     for name in run.order:
         if name not in dump.records or is_parameters_grad(name):
             continue
-        outcome, cause, text, values = _judged(dump, name)
+        outcome, cause, text, values = _judged(dump, name, *search)
         marks[name] = Mark(outcome, cause, len(calls))
         calls.append([text, values, "\n".join(outside_frameworks(stacks.of_call(name) or ()))])
     # Where a call in a module is wrong of itself, the module is not.
@@ -241,17 +252,18 @@ def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:
     return marks
 
 
-def _judged(dump: Dump, name: str) -> tuple[str, str, str, list[Any]]:
+def _judged(dump: Dump, name: str, analysis: Analysis, rank: int) -> tuple[str, str, str, list[Any]]:
     """Return the outcome and cause of a record, what is wrong with it in words, and its values."""
     try:
         traffic = read_record_io(dump, name)
     except RecordError as error:
         return "skip", "", str(error), []
-    finding, values = find_scene(traffic), list(_values(traffic))
+    finding, values = analysis.beginnings[rank].get(name) or find_scene(traffic), list(_values(traffic))
     if finding is None or finding.scene not in _MARKS or is_ignored(finding, name, BUILT_IN):
         return "", "", "", values
-    if finding.scene is AnomalyKind.ARISES and is_communication(name):
-        return "warn", "inherited", f"{finding.scene.words}; {_RECEIVED}", values
+    source = analysis.received.get((rank, name))
+    if source is not None:
+        return "warn", "inherited", f"{RECEIVED}: rank {source.rank}, {source.name}", values
     return *_MARKS[finding.scene], finding.scene.words, values
 
 

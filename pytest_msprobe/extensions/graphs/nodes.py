@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from msprobe_hooks.dump.call_context import Surroundings
+from msprobe_hooks.dump.communication.jsonl import find_steps
 from msprobe_hooks.dump.names import (
     backward_of,
     direction_of,
@@ -28,6 +29,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
     read_record_io,
 )
 from msprobe_hooks.extensions.overflow.anomaly import Level as AnomalyLevel
+from pytest_msprobe.extensions.overflow.nonfinite_origins import analyse
 
 #: Deeper than this no model is nested; what a file nests deeper is put at the top.
 MAX_DEPTH = 400
@@ -365,15 +367,22 @@ def worst(indices: Mapping[str, float], names: Iterable[str]) -> float | None:
     return max((indices[name] for name in names if name in indices), default=None)
 
 
-def overflow_level(dump: Dump, record: str, rules: IgnoreRules = BUILT_IN) -> AnomalyLevel | None:
-    """Return the level of what a record shows; None where nothing is wrong or a rule ignores it.
+def overflow_levels(dump: Dump, rules: IgnoreRules = BUILT_IN) -> Callable[[str], AnomalyLevel | None]:
+    """Return a function from a record to the level of what it shows, as a search for overflow judges it.
 
-    A record that is malformed, has no direction or is not there has none.
+    It returns None where nothing is wrong or a rule ignores it, and of a record that is malformed, has no direction or
+    is not there.
     """
-    if record not in dump.records or not is_judgeable(record):
-        return None
-    try:
-        finding = find_scene(read_record_io(dump, record))
-    except RecordError:
-        return None
-    return None if finding is None or is_ignored(finding, record, rules) else finding.scene.level
+    (step,) = find_steps([dump])
+    ((_, beginnings),) = analyse(step, rules).beginnings.items()
+
+    def level(record: str) -> AnomalyLevel | None:
+        if record not in dump.records or not is_judgeable(record):
+            return None
+        try:
+            finding = beginnings.get(record) or find_scene(read_record_io(dump, record))
+        except RecordError:
+            return None
+        return None if finding is None or is_ignored(finding, record, rules) else finding.scene.level
+
+    return level

@@ -32,6 +32,7 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.extensions.overflow.nonfinite_origins import (
+    RECEIVED,
     Analysis,
     Origin,
     Source,
@@ -177,7 +178,7 @@ class OverflowItem(DumpItem):
         if finding.scene is AnomalyKind.ARISES and is_communication(self.name):
             source = findings.source(self.dump, self.name)
             if source is not None:
-                return "inf or nan received from another rank", f": rank {source.rank}, {source.name}"
+                return RECEIVED, f": rank {source.rank}, {source.name}"
         if finding.scene is AnomalyKind.ARISES and is_module_name(self.name):
             inner = findings.inside(self.dump, self.name)
             if inner is not None:

@@ -37,6 +37,9 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 _FRAMES_SHOWN = 3
 _PLACES_SHOWN = 8
 
+#: What happens in a communication that has its inf or nan from another rank.
+RECEIVED = "inf or nan received from another rank"
+
 
 class Phase(Enum):
     """Phase in which a culprit ran; the value is what the user reads."""

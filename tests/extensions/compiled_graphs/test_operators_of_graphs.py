@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import getitem
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,11 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from msprobe_hooks.extensions.compiled_graphs.traced_operators import (
     GraphOperators,
+    Left,
     OperatorTrace,
     OperatorValues,
     TracedOperator,
@@ -109,6 +112,22 @@ def test_what_a_kernel_wrote_is_what_the_operators_after_it_are_computed_from() 
     assert compiled.tolist() == golden.tolist() == [-5.0, -5.0]
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float32, 5.0), (torch.float64, 2.718281828)])
+def test_what_a_kernel_wrote_into_an_argument_is_what_was_copied_there(dtype: torch.dtype, expected: float) -> None:
+    trace = OperatorTrace()
+    trace.begin()
+    into = torch.zeros(2, dtype=dtype)
+    graph = make_fx(lambda into, x: into.copy_(aten.exp(x)), tracing_mode="fake")(into, torch.ones(2)).graph
+    trace.end()
+    operators = GraphOperators(trace, graph, is_backward=False)
+    argument, x, _, copy, *_ = graph.nodes
+    starts = {argument: into, x: torch.ones(2), copy: torch.full((2,), 5.0, dtype=dtype)}
+    compiled, golden = both(OperatorValues(operators, starts, {}), operators.operators[0])
+    # A copy that was rounded is not the value itself.
+    torch.testing.assert_close(compiled, torch.full((2,), expected))
+    torch.testing.assert_close(golden, torch.full((2,), 2.718281828))
+
+
 def test_a_value_whose_node_was_joined_with_another_is_computed_by_its_operator() -> None:
     trace = OperatorTrace()
     trace.begin()
@@ -124,6 +143,37 @@ def test_a_value_whose_node_was_joined_with_another_is_computed_by_its_operator(
     operators = GraphOperators(trace, graph, is_backward=False)
     values = OperatorValues(operators, {x: torch.zeros(2)}, {})
     assert [both(values, one)[0].tolist() for one in operators.operators] == [[1.0, 1.0], [-1.0, -1.0]]
+
+
+def test_a_list_that_the_compiler_writes_in_place_has_the_values_of_one_that_is_returned() -> None:
+    x, y = torch.ones(2), torch.zeros(3)
+    with traced(lambda x, y: aten._foreach_add([x, y], 2.0), x, y) as (operators, values):
+        (node,) = (node for node in operators.nodes.values() if node.target is getitem and node.args[1] == 0)
+        # As inductor does where nothing reads what was there before.
+        node.args[0].target = aten._foreach_add_.Scalar  # type: ignore[union-attr]
+        (_, _, compiled), (_, _, golden) = values.both_sides(operators.operators[0])
+    assert [one.tolist() for one in compiled] == [one.tolist() for one in golden] == [[3.0] * 2, [2.0] * 3]
+    assert (x.tolist(), y.tolist()) == ([1.0] * 2, [0.0] * 3)
+
+
+def test_a_constant_takes_no_flag_of_what_comes_after_it() -> None:
+    constant = torch.ones(3)
+
+    def function(x: Tensor) -> Tensor:
+        from torch._subclasses.functional_tensor import FunctionalTensor
+
+        with FunctionalTensorMode() as mode:
+            wrapped = FunctionalTensor.to_functional(x)
+            with mode:
+                product = aten.mul(constant, wrapped.requires_grad_())
+        return torch._from_functional_tensor(product.elem)
+
+    trace = OperatorTrace()
+    trace.begin()
+    make_fx(function)(torch.ones(3))
+    trace.end()
+    ((multiplied,),) = trace.programs.values()
+    assert [getattr(one, "has_grad", None) for one in multiplied.args] == [None, True]
 
 
 def test_an_operator_that_writes_in_place_keeps_its_name() -> None:
@@ -147,11 +197,22 @@ def test_a_backward_pass_takes_what_the_forward_pass_with_its_values_has_left() 
     x.meta["msprobe_value"] = 7
     program = 3
     own = torch.tensor([1.0, float("nan")])
-    left = [{7: torch.zeros(2), 8: torch.zeros(1)}, {7: own, 8: torch.ones(1)}]
+    left = [Left({7: torch.zeros(2), 8: torch.zeros(1)}), Left({7: own, 8: torch.ones(1)})]
     trace: Any = SimpleNamespace(program_of={7: program}, left={program: left}, programs={program: []})
     operators = GraphOperators(trace, graph, is_backward=True)
     assert operators.take_left({x: own.clone()})[8].tolist() == [1.0]
     assert len(left) == 1
+
+
+def test_what_was_left_for_a_backward_pass_that_can_no_longer_come_is_dropped() -> None:
+    parameter, kept, freed = torch.ones(2), torch.ones(2), torch.ones(2)
+    saved = [(parameter, kept), (parameter, freed), (parameter,), ()]
+    left = [Left({7: one}, tuple(StorageWeakRef(each.untyped_storage()) for each in saved[one])) for one in range(4)]
+    del freed, saved
+    trace: Any = SimpleNamespace(program_of={}, left={0: left}, programs={0: []})
+    operators = GraphOperators(trace, fx.Graph(), is_backward=False)
+    operators.leave(OperatorValues(operators, {}, {}), [])
+    assert [one.values[7] for one in left] == [0, 2, 3]
 
 
 _MODEL = """
@@ -203,10 +264,10 @@ decompositions[torch.ops.aten.silu.default] = lambda x: x * torch.sigmoid(x * 1.
 """
 
 
-def compare(pytester: pytest.Pytester, golden: str) -> tuple[Checked, set[str]]:
+def compare(pytester: pytest.Pytester, golden: str, target: str = "compiled") -> tuple[Checked, set[str]]:
     """Compare what compiled code computed with a recording; return the operators that failed as well."""
     checked = check(
-        pytester, "--msprobe-compare=compiled", f"--msprobe-golden={golden}", "-omsprobe_fuzzy=true", apart=True
+        pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}", "-omsprobe_fuzzy=true", apart=True
     )
     failed = {name.split(".")[1] for name, case in checked.cases.items() if case.outcome == "failed"}
     return checked, failed
@@ -239,3 +300,92 @@ def test_the_operators_of_a_right_compilation_are_those_of_the_program(pytester:
         checked, failed = compare(pytester, golden)
         assert failed == set()
         assert sum(case.outcome == "passed" for case in checked.cases.values()) > 100
+
+
+_OPTIMIZER = """
+import torch
+from torch._inductor.lowering import lowerings
+from msprobe_hooks import record
+
+torch._inductor.config.compile_threads = 1
+layer = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, foreach=True)
+layer(torch.randn(3, 4)).sum().backward()
+with record("compiled", level="aten", task="tensor", golden_path="golden"):
+    torch.compile(optimizer.step)()
+
+
+@torch.compile
+def noise(x):
+    return torch.rand_like(x)
+
+
+ones = torch.ones(3)
+with record("random", level="aten", golden_path="golden-random") as session:
+    noise(ones)
+print(session.summary)
+
+right, scaled = dict(lowerings), lowerings[torch.ops.aten.mul.Tensor]
+
+
+def lower_wrong(target):
+    return lambda ours, theirs, **settings: right[target](ours, [scaled(one, 1.01) for one in theirs], **settings)
+
+
+lowerings |= {target: lower_wrong(target) for target in right if "_foreach_add" in str(target)}
+with record("wrong", level="aten", task="tensor", golden_path="golden-wrong"):
+    torch.compile(optimizer.step)()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_fault_in_a_compiled_step_of_an_optimizer_is_named_and_what_is_not_judged_is_said(
+    pytester: pytest.Pytester,
+) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_OPTIMIZER))
+    recorded.stdout.fnmatch_lines(
+        ["nothing was recorded: operators that hang on random numbers drawn in their kernel are not judged (1 time)"]
+    )
+    checked, failed = compare(pytester, "golden")
+    assert failed == set()
+    assert checked.cases["Aten._foreach_add_.List.0.forward"].outcome == "passed"
+    _, failed = compare(pytester, "golden-wrong", "wrong")
+    assert failed == {"_foreach_add_"}
+
+
+_EVALUATION = """
+import gc
+import torch
+from torch import nn
+from msprobe_hooks import record
+from msprobe_hooks.extensions.compiled_graphs.traced_operators import Left
+
+torch._inductor.config.compile_threads = 1
+model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+compiled = torch.compile(model)
+
+
+def left():
+    return sum(type(one) is Left for one in gc.get_objects())
+
+
+with record("compiled", level="aten", golden_path="golden"):
+    for _ in range(5):
+        compiled(torch.randn(3, 4)).sum()
+    print("evaluated", left())
+    first, second = (compiled(torch.randn(3, 4)).square().sum() for _ in range(2))
+    print("forward", left())
+    first.backward()
+    second.backward()
+    print("backward", left())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_passes_of_an_evaluation_leave_no_more_than_the_last(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_EVALUATION))
+    assert recorded.outlines == ["evaluated 1", "forward 2", "backward 0"]

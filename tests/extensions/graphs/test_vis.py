@@ -87,6 +87,12 @@ class TestOneRun:
             LINEAR: "critical", "Torch.empty.0.forward": None, "Apis_Between_Modules.0": None, "DefaultModel": None,
         }  # fmt: skip
 
+    def test_the_first_call_that_is_given_nan_is_critical(self, tmp_path: Path) -> None:
+        nan, after = tensor(2, high="NaN"), "Torch.relu.0.forward"
+        found = {LINEAR: forward(nan, output=[nan]), after: forward(nan, output=[nan])}
+        levels = nodes(draw(tmp_path, run(tmp_path, found, dict.fromkeys(found)), "--overflow"), "overflow_level")
+        assert (levels[LINEAR], levels[after]) == ("critical", "high")
+
     def test_a_dump_of_structure_has_nodes_without_values(self, tmp_path: Path) -> None:
         file = draw(tmp_path, run(tmp_path, {}, task="structure"))
         assert nodes(file, "input_data") == {LINEAR: "{}", MODEL: "{}", "DefaultModel": "{}"}

@@ -56,3 +56,38 @@ def test_the_rank_that_computes_wrong_and_the_one_that_has_left_the_others_are_n
     assert found == [[received, left], [("wrong", 2, 2, []), left], [received, left]]
     assert reports[1]["differences"][0]["call"]["operator"] == "aten.tanh_backward.default"
     assert reports[0]["differences"][1]["values"] == ["module.3.bias"]
+
+
+COMPILED = """
+import sys
+import torch, torch.distributed as dist
+import msprobe_hooks
+
+class Descent(torch.optim.SGD):
+    # As in a Muon whose matrices are spread over the ranks, of which some may have none.
+    rate = staticmethod(torch.compile(lambda gradient: gradient * 0.5, backend="eager"))
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            if dist.get_rank() == 0:
+                parameter -= self.rate(parameter.grad)
+            dist.broadcast(parameter, 0)
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+model = torch.nn.Linear(2, 1)
+optimizer = Descent(model.parameters())
+replay = msprobe_hooks.replay_step(model, every=1, folder=f"{folder}/repeats", optimizer=optimizer)
+for step in range(4):
+    optimizer.zero_grad()
+    replay(lambda: model(torch.ones(1, 2)).sum().backward())
+    optimizer.step()
+"""
+
+
+def test_steps_of_a_compiled_optimizer_of_several_ranks_are_counted_as_not_compared(tmp_path: Path) -> None:
+    assert [status for status, _ in run_ranks(COMPILED, 2, tmp_path)] == [0, 0]
+    for rank in range(2):
+        report = json.loads((tmp_path / f"repeats/repeats{rank}.json").read_text())
+        assert (report["watched"], report["optimizer_steps"], report["compiled_steps"]) == (2, 0, 2)

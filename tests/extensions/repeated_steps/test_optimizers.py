@@ -27,6 +27,14 @@ def adamw(**options: Any) -> MakeOptimizer:
     return lambda parameters: torch.optim.AdamW(parameters, 0.01, **options)
 
 
+def muon(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+    """Return what has a momentum in float32 and computes in bfloat16, for matrices alone."""
+    return torch.optim.Muon([one for one in parameters if one.dim() == 2], 0.01)
+
+
+has_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+
+
 def train(
     folder: Path,
     make: MakeOptimizer = torch.optim.AdamW,
@@ -70,6 +78,7 @@ def train(
         lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9, foreach=True),
         torch.optim.NAdam,
         torch.optim.Adafactor,
+        pytest.param(muon, marks=has_muon),
     ],
 )
 def test_a_training_keeps_its_bits(tmp_path: Path, make: MakeOptimizer, scaled: bool) -> None:
@@ -107,6 +116,70 @@ def test_a_flipped_bit_is_named_with_the_parameter_and_does_not_stay(
     assert found.call.source.startswith(__file__)
     # The mean of the parameters was taken from what two steps agree on as well.
     assert all(map(torch.equal, right, learned))
+
+
+@has_muon
+@pytest.mark.parametrize(
+    ("operator", "number", "odd"),
+    # Two calls of each pass of the model, and ten of a matrix, before the third step 44, before its optimizer 48.
+    [("lerp_", 5, 1), ("lerp_", 7, 2), ("addmm", 49, 1), ("addmm", 88, 2)],
+)
+def test_a_bit_that_flips_in_muon_is_named_with_its_matrix(
+    tmp_path: Path, operator: str, number: int, odd: int
+) -> None:
+    right, _ = train(tmp_path, muon)
+    with FlippedBit(operator, number, bit=12):
+        learned, replay = train(tmp_path, muon)
+    (found,) = replay.report.differences
+    assert (found.kind, found.step, found.optimizer, found.odd_pass) == ("wrong", 2, "Muon", odd)
+    assert found.call is not None
+    assert found.call.operator.startswith(f"aten.{operator}.")
+    assert found.call.wrong_values.endswith(("bit 12", "bit 12 of one element"))
+    assert all(map(torch.equal, right, learned))
+
+
+class CompiledDescent(torch.optim.Optimizer):
+    """Descends by a compiled function; what it is compiled to rounds in its own way, and is once wrong.
+
+    Of four parameters, calls 9 and 13 are the first of both passes of step 2, which is the first that is watched.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], flipped: int = 0) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.calls = 0
+        self.flipped = flipped
+        self._update = torch.compile(lambda gradient: gradient * 0.1, backend=self._backend, dynamic=True)
+
+    def _backend(self, *_: Any) -> Callable[..., tuple[Tensor]]:
+        def update(*values: Any) -> tuple[Tensor]:
+            self.calls += 1
+            (gradient,) = (value for value in values if isinstance(value, Tensor))
+            return (gradient * (0.1000001 + (self.calls == self.flipped)),)
+
+        return update
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Descend."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter -= self._update(parameter.grad)
+
+
+@pytest.mark.parametrize(("flipped", "odd"), [(0, None), (9, 1), (13, 2)])
+def test_an_optimizer_that_compiles_runs_compiled_and_is_compared_as_a_whole(
+    tmp_path: Path, flipped: int, odd: int | None
+) -> None:
+    torch._dynamo.reset()
+    plain, _ = train(tmp_path, CompiledDescent, watch=False)
+    learned, replay = train(tmp_path, lambda parameters: CompiledDescent(parameters, flipped))
+    assert all(map(torch.equal, plain, learned))
+    assert replay.report.optimizer_steps == 3
+    assert "compared as wholes, as they are compiled: optimizer CompiledDescent" in str(replay)
+    assert [(found.kind, found.step, found.odd_pass) for found in replay.report.differences] == (
+        [] if odd is None else [("wrong", 2, odd)]
+    )
+    assert all("(calls not compared: the optimizer is compiled)" in one.reason for one in replay.report.differences)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 import msprobe_hooks
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differences import Call
+from msprobe_hooks.extensions.repeated_steps.differences import Call, flipped_bit
 from msprobe_hooks.extensions.repeated_steps.differing_call import in_other_bits
 from msprobe_hooks.extensions.repeated_steps.digests import digest
-from msprobe_hooks.extensions.repeated_steps.passes import flipped_bit
 from tests.support.dumps.bit_flips import FlippedBit
 from tests.support.runs import check
 

@@ -32,5 +32,6 @@ class FlippedBit(TorchDispatchMode):
                     written = written[0]
                 # Looking at the whole of a distributed tensor would communicate.
                 written = getattr(written, "_local_tensor", written)
-                written.view(-1)[:1].view(torch.int32).bitwise_xor_(1 << self._bit)
+                bits = torch.int16 if written.element_size() == 2 else torch.int32
+                written.view(-1)[:1].view(bits).bitwise_xor_(1 << self._bit)
         return result

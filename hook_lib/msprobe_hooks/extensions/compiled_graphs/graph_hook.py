@@ -6,7 +6,7 @@ graphs and the C++ wrapper are off, as they run kernels past Python. Compiled ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._guards import TracingContext
 
 from msprobe_hooks.extensions.compiled_graphs.generated_code import (
     HOOK,
@@ -117,6 +118,9 @@ class GraphHook:
         calls = _GraphCalls(self._name(graph), code.calls, compiled_operators(graph, code), self._recorders)
         if self._trace is not None:
             calls.program = GraphOperators(self._trace, graph.module.graph, is_backward=bool(graph.is_backward))
+            # Unless autograd compiles it, nothing is saved.
+            metadata = getattr(TracingContext.try_get(), "fw_metadata", None)
+            calls.results = None if metadata is None or graph.is_backward else metadata.num_forward
         names = module.__dict__
         names[HOOK] = calls.make
         # The module itself was just run from the same file.
@@ -184,7 +188,10 @@ class CompiledSession(TorchSession):
             summary.unmatched.append(
                 f"{golden.calls} of them with golden values, into {self._golden.settings.dump_path}"
             )
-        summary.unmatched += [f"{text} ({count})" for text, count in self._recorders.notes.items()]
+        if summary.records:
+            summary.unmatched += [f"{text} ({count})" for text, count in self._recorders.notes.items()]
+        else:
+            summary.errors.update(self._recorders.notes)
         return summary
 
 
@@ -199,6 +206,11 @@ class _Recorders:
     def both(self) -> list[TorchRecorder]:
         """Return the recorders that there are."""
         return [one for one in (self.compiled, self.golden) if one is not None]
+
+    def forget(self) -> None:
+        """Measure everything anew: generated code has run, which writes past the version counters of tensors."""
+        for one in self.both():
+            one.forget()
 
     def note(self, text: str) -> None:
         """Count something that is not judged."""
@@ -219,14 +231,11 @@ class KernelRecord(CallRecord):
         recorder = self._recorder
         if recorder.directions.forward and recorder.filter.admits(self.name):
             with recorder.quiet():
-                recorder.forget()
                 self._take_inputs(args, kwargs)
 
     def end(self, outputs: list[Any]) -> None:
         """Take what the kernel wrote."""
         with self._recorder.quiet():
-            # Generated code writes past the version counters.
-            self._recorder.forget()
             self._take_output(tuple(outputs), None)
 
     def _emit(self) -> None:
@@ -248,6 +257,8 @@ class _GraphCalls:
         self._lines = self._lines_of_calls()
         #: What the program calls in the graph, where that is recorded in place of kernels.
         self.program: GraphOperators | None = None
+        #: How many of a forward graph's results the program gets; autograd saves the others.
+        self.results: int | None = None
 
     def enclosing(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function that runs the graph, knowing its arguments while it runs."""
@@ -263,15 +274,18 @@ class _GraphCalls:
                 with inside(recorders.compiled):
                     result = run(runner, args)
                     with recorders.compiled.net(self._name), recorders.compiled.quiet(), torch.no_grad():
-                        self._record_operators(self.program)
+                        saved = () if self.results is None else result[self.results :]
+                        self._record_operators(self.program, [one for one in saved if isinstance(one, Tensor)])
                 return result
             finally:
                 self._known = {}
 
         return call
 
-    def _record_operators(self, program: GraphOperators) -> None:
+    def _record_operators(self, program: GraphOperators, saved: Sequence[Tensor]) -> None:
         recorders = self._recorders
+        if not program.operators:
+            recorders.note(f"not judged: {self._name}, in which nothing is left of what the program calls")
         values = OperatorValues(program, self._known, program.take_left(self._known))
         for operator in program.operators:
             name = f"{operator.name}.{recorders.compiled.number(operator.name)}.forward"
@@ -288,7 +302,7 @@ class _GraphCalls:
                     record = KernelRecord(recorder, name, None)
                     record.begin(args, kwargs, program.lines_of(operator))
                     record.end(results)
-        program.leave(values)
+        program.leave(values, saved)
 
     def make(self, number: int, kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call of the generated code, recorded while the recording is on."""
@@ -299,12 +313,14 @@ class _GraphCalls:
         call = self._calls[number]
         if self.program is not None:
             result = kernel(*args, **kwargs)
+            recorders.forget()
             with recorders.compiled.net(call.kernel), recorders.compiled.quiet():
                 self._keep(self._written(call, args, kwargs, result))
             return result
         with recorders.compiled.net(call.kernel):
             records = self._begun(number, call, args, kwargs)
         result = kernel(*args, **kwargs)
+        recorders.forget()
         with recorders.compiled.net(call.kernel):
             self._end(call, records, args, kwargs, result)
         return result

@@ -61,7 +61,7 @@ def compiled_operators(graph: Any, code: GeneratedCode) -> CompiledOperators:
             if variable and isinstance(node, fx.Node) and node.op != "placeholder":
                 nodes.setdefault(variable, node)
     by_name = dict(zip(code.arguments, arguments, strict=False)) if len(arguments) == len(code.arguments) else {}
-    written = {node.args[0]: node for node in graph.module.graph.nodes if _is_copy(node)}
+    written = {_written_by(node): node for node in graph.module.graph.nodes}
     for variable, node in by_name.items():
         nodes.pop(variable, None)
         if node in written:
@@ -98,9 +98,30 @@ def _has_form(buffer: Any, node: fx.Node) -> bool:
     return layout.dtype == value.dtype and list(map(str, layout.size)) == list(map(str, value.shape))
 
 
-def _is_copy(node: fx.Node) -> bool:
-    """Return whether a node writes the new value of one of the graph's arguments."""
-    return node.op == "call_function" and str(node.target).startswith("aten.copy_")
+def _written_by(node: fx.Node) -> Any:
+    """Return what a node is the new value of: of a copy, or of a list that is written in place; None of another."""
+    if node.op == "call_function" and str(node.target).startswith("aten.copy_"):
+        return node.args[0]
+    if node.target is getitem and isinstance(node.args[0], fx.Node) and _is_mutable(node.args[0].target):
+        written: Any = node.args[0].args[0]
+        place: Any = node.args[1]
+        return written[place] if isinstance(written, (list, tuple)) else None
+    return None
+
+
+def copied(node: fx.Node) -> fx.Node | None:
+    """Return what a copy has the value of, None where that is rounded or repeated, or the node is no copy."""
+    if node.op != "call_function" or not str(node.target).startswith("aten.copy_"):
+        return None
+    into, source = (one if isinstance(one, fx.Node) else None for one in node.args[:2])
+    ours, theirs = (None if one is None else one.meta.get("val") for one in (into, source))
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
+        return None
+    return source if (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape) else None
+
+
+def _is_mutable(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
 
 
 def fused(outputs: Iterable[fx.Node], computed: set[fx.Node]) -> list[fx.Node]:
@@ -215,11 +236,13 @@ def computed(target: Any, args: Any, kwargs: Any, *, is_raised: bool) -> Any:
         return args[1].to(args[0].dtype).expand(args[0].shape)
     if is_raised and name.startswith(_CAST):
         return args[0].to(_wide(args[1]))
-    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+    if _is_mutable(target):
         args, kwargs = map_aggregate((args, kwargs), _cloned)
     if is_raised and "dtype" in kwargs:
         kwargs = {**kwargs, "dtype": _wide(kwargs["dtype"])}
-    return target(*args, **kwargs)
+    result = target(*args, **kwargs)
+    # Inductor has lists written in place, as by `_foreach_add_`, and reads what was written as if it were returned.
+    return args[0] if result is None else result
 
 
 def is_random(node: Any) -> bool:

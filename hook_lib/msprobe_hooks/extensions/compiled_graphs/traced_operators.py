@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 from torch import SymInt, Tensor, fx
 from torch.fx.node import map_aggregate
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
@@ -27,6 +28,7 @@ from msprobe_hooks.extensions.compiled_graphs.graph_operators import (
     DrawsRandomNumbersError,
     bound_symbols,
     computed,
+    copied,
     explained,
     is_random,
     raised,
@@ -68,6 +70,22 @@ class TracedOperator:
     is_backward: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Values that a forward pass leaves to its backward pass, by number, and the memory that autograd saved for that.
+
+    Autograd gives up the memory with the pass: where any is gone, it can no longer come.
+    """
+
+    values: dict[int, Any]
+    saved: tuple[StorageWeakRef, ...] = ()
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Return whether the backward pass cannot come any more, as after an evaluation that tracks gradients."""
+        return any(one.expired() for one in self.saved)  # type: ignore[no-untyped-call]
+
+
 class OperatorTrace:
     """Notes the operators of every program that AOTAutograd traces between ``begin`` and ``end``."""
 
@@ -76,7 +94,7 @@ class OperatorTrace:
         #: The programs that values are of, by the numbers of both.
         self.program_of: dict[int, int] = {}
         #: What forward passes leave to the backward passes that are still to come, by program.
-        self.left: dict[int, list[dict[int, Any]]] = defaultdict(list)
+        self.left: dict[int, list[Left]] = defaultdict(list)
         self._numbers = itertools.count()
         self._tracers: dict[int, Any] = {}
         self._depth = 0
@@ -132,9 +150,8 @@ class OperatorTrace:
         if target is torch.ops.aten.copy_.default and not _numbers(results).isdisjoint(_numbers(operands)):
             # With these a traced program ends that writes to its own arguments; the program has other calls for it.
             return
-        for one in results:
-            if isinstance(one, Value):
-                self.program_of.setdefault(one.number, program)
+        for number in _numbers((operands, results)):
+            self.program_of.setdefault(number, program)
         if func is not target:
             # What writes in place returns what it was given.
             flags = [isinstance(one, Value) and one.has_grad for one in tree_leaves(args[0])]
@@ -149,9 +166,13 @@ class OperatorTrace:
         if outer is not func and not _writes_as(outer, func):
             return func, operands
         flags = iter([one.requires_grad for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)])
-        own_args, own_kwargs = map_aggregate(
-            operands, lambda one: replace(one, has_grad=next(flags, False)) if isinstance(one, Value) else one
-        )
+
+        def flagged(one: Any) -> Any:
+            # A constant, for which the tracer has no node yet, is still a tensor, and has a flag too.
+            has_grad = isinstance(one, (Value, Tensor)) and next(flags, False)
+            return replace(one, has_grad=has_grad) if isinstance(one, Value) else one
+
+        own_args, own_kwargs = map_aggregate(operands, flagged)
         left_out = {name: value for name, value in kwargs.items() if not isinstance(value, Tensor)}
         return outer, (own_args, {**left_out, **own_kwargs})
 
@@ -193,8 +214,12 @@ class GraphOperators:
                 if isinstance(one, Value) and one.number not in operands:
                     self.made_by.setdefault(one.number, (operator, place))
 
-    def leave(self, values: OperatorValues) -> None:
-        """Keep what the operators of the backward pass need of a forward pass and its graph may not have."""
+    def leave(self, values: OperatorValues, saved: Sequence[Tensor]) -> None:
+        """Keep what the operators of the backward pass need of a forward pass and its graph may not have.
+
+        ``saved`` is what autograd saves for it; what earlier passes left is dropped where they have given up theirs.
+        """
+        self._left[:] = [one for one in self._left if not one.is_in_vain]
         here = {number for operator in self.operators for number in map(_number, operator.results)} | {*self.nodes}
         left: dict[int, Any] = {}
         for number in self._needed & here:
@@ -202,7 +227,8 @@ class GraphOperators:
             with suppress(Exception):
                 left[number] = values.compiled(Value(number))
         if left:
-            self._left.append(left)
+            references: Any = map(StorageWeakRef, (one.untyped_storage() for one in saved))
+            self._left.append(Left(left, tuple(references)))
 
     def take_left(self, start_values: Mapping[fx.Node, Any]) -> dict[int, Any]:
         """Return what the forward pass has left whose backward pass this is: the one with the values that both have."""
@@ -210,8 +236,8 @@ class GraphOperators:
             return {}
         shared = {number: start_values[node] for number, node in self.nodes.items() if node in start_values}
         for place, left in enumerate(self._left):
-            if all(_is_same(shared[number], left[number]) for number in shared.keys() & left.keys()):
-                return self._left.pop(place)
+            if all(_is_same(shared[number], left.values[number]) for number in shared.keys() & left.values.keys()):
+                return self._left.pop(place).values
         return {}
 
     def lines_of(self, operator: TracedOperator) -> tuple[str, ...]:
@@ -229,9 +255,11 @@ class OperatorValues:
 
     def __init__(self, operators: GraphOperators, start_values: Mapping[fx.Node, Any], left: Mapping[int, Any]) -> None:
         self._operators = operators
-        self._starts = start_values
+        # With an optimizer's parameters, kernels write into arguments: the graph ends with copies into them.
+        sources = {source: value for node, value in start_values.items() if (source := copied(node)) is not None}
+        self._starts = {**sources, **start_values}
         self._left = left
-        self._nodes = dict(start_values)
+        self._nodes = dict(self._starts)
         self._compiled: dict[int, Any] = {}
         self._called: dict[tuple[int, bool], list[Any]] = {}
         self._golden: dict[int, Any] = {}

@@ -352,6 +352,11 @@ def _alone(value: Any) -> Any:
     return [_alone(own) for own in value] if isinstance(value, list) else value
 
 
+def _without_values(element: TensorBody) -> TensorBody:
+    """Return an element of which nothing is known but dtype and shape, so that it is not compared."""
+    return {**without_shards(element), **dict.fromkeys(STATISTICS)}
+
+
 def _whole_sizes(values: Sequence[Any], sides: Sequence[_Side]) -> list[Any]:
     """Return two integers or shapes, one for both where one is a part of the other: heads, as ``view`` takes them.
 
@@ -388,7 +393,7 @@ def _whole_tensors(
     averaged = [i for i in (0, 1) if elements[i].get(HELD) == "averaged"]
     if len(averaged) == 1:
         sides[averaged[0]].unmerged.append(Unmerged(names[averaged[0]], place, "averaged"))
-        return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in elements]
+        return [_without_values(element) for element in elements]
     shapes = [tuple(element["shape"]) for element in elements]
     if shapes[0] == shapes[1]:
         shards = [shards_of(element) for element in elements]
@@ -400,7 +405,7 @@ def _whole_tensors(
         for i in (0, 1):
             if _are_equal_counts(elements[i], elements[1 - i], sides[i]):
                 sides[i].unmerged.append(Unmerged(names[i], place, "unreduced"))
-                return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in elements]
+                return [_without_values(element) for element in elements]
     else:
         plans = [_plans(element, side.axes) for element, side in zip(elements, sides, strict=True)]
         common = sorted(plans[0].keys() & plans[1].keys())
@@ -417,7 +422,7 @@ def _whole_tensors(
             whole[0] = {**whole[0], **statistics}
         if _are_positions(whole, sides):
             sides[0].unmerged.append(Unmerged(names[0], place, "positions"))
-            return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in whole]
+            return [_without_values(element) for element in whole]
     copies = [_copy(whole[i], whole[1 - i], sides[i], names[i], place) for i in (0, 1)]
     return copies if elements[0].get(FINAL) else _unscaled(copies, sides[0], names[0])
 
@@ -573,7 +578,7 @@ def _copy(element: TensorBody, other: TensorBody, side: _Side, name: str, place:
     side.unmerged.append(Unmerged(name, place, reason))
     if are_copies:
         return join([max(shards, key=lambda shard: distance(shard, whole))], element["shape"])
-    return {**without_shards(element), **dict.fromkeys(STATISTICS)}
+    return _without_values(element)
 
 
 def _are_copies(shards: Sequence[TensorBody], whole: TensorBody) -> bool:
@@ -602,7 +607,7 @@ def _by_tokens(
     golden = number_of(other, "Mean")
     numbers = [value for value in values if value is not None]
     if golden is None or len(numbers) < len(shards) or not all(map(math.isfinite, (*numbers, golden))):
-        return {**without_shards(element), **dict.fromkeys(STATISTICS)}
+        return _without_values(element)
     nearest = min((sum(numbers), sum(numbers) / len(numbers)), key=lambda value: abs(value - golden))
     is_near = abs(nearest - golden) <= _ROUNDED_LOSS * abs(golden)
     is_reduction = split_called(name)[0].rpartition(".")[2] in _REDUCTIONS or split_called(name)[0].endswith("_loss")
@@ -610,4 +615,4 @@ def _by_tokens(
     if is_near or (is_wrong and not min(numbers) <= golden <= max(numbers)):
         return {**without_shards(element), "Max": nearest, "Min": nearest, "Mean": nearest, "Norm": abs(nearest)}
     side.unmerged.append(Unmerged(name, place, "tokens"))
-    return {**without_shards(element), **dict.fromkeys(STATISTICS)}
+    return _without_values(element)

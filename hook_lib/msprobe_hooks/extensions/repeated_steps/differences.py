@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from msprobe_hooks.dump.recording_paths import recording_folder
 from msprobe_hooks.dump.writer import make_folder, write_error
 from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
 from msprobe_hooks.messages import counted, listed
+from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.recorder import Recorder
 
 _log = logging.getLogger("msprobe_hooks")
@@ -91,8 +95,9 @@ class Report(msgspec.Struct, kw_only=True):
     ``not_seen`` says why no calls are compared, if none are. ``optimizer_steps`` counts the steps of optimizers that
     were computed twice; None where no optimizer was passed. ``replicas_not_seen`` says why parameters are not compared
     over ranks, if they are not, ``optimizer_not_seen`` why no optimizer is. ``closures`` counts the steps of optimizers
-    that compute gradients. ``compiled`` are compiled functions, whose calls are not seen, and ``not_put_back`` random
-    operators that drew other numbers in each pass, both of MindSpore.
+    that compute gradients, ``compiled_steps`` those that torch.compile has compiled, which are not computed twice where
+    several processes may communicate in them. ``compiled`` are compiled functions and optimizers, whose calls are not
+    seen, and ``not_put_back`` random operators of MindSpore that drew other numbers in each pass.
     """
 
     rank: int | None
@@ -110,6 +115,7 @@ class Report(msgspec.Struct, kw_only=True):
     optimizer_steps: int | None = None
     optimizer_not_seen: str = "not passed, as in replay_step(model, optimizer=optimizer)"
     closures: int = 0
+    compiled_steps: int = 0
     differences: list[Difference] = []
 
     def write(self, folder: Path) -> None:
@@ -167,8 +173,64 @@ class Report(msgspec.Struct, kw_only=True):
     def _optimizer_line(self) -> str:
         if self.optimizer_steps is None:
             return f"optimizer not compared: {self.optimizer_not_seen}"
-        closures = f"; not compared: {counted(self.closures, 'step')} with a closure" if self.closures else ""
-        return f"optimizer: {counted(self.optimizer_steps, 'step')} computed twice{closures}"
+        left_out = [f"{counted(self.closures, 'step')} with a closure"] if self.closures else []
+        left_out += [f"{counted(self.compiled_steps, 'compiled step')} of several ranks"] if self.compiled_steps else []
+        not_compared = f"; not compared: {listed(left_out)}" if left_out else ""
+        return f"optimizer: {counted(self.optimizer_steps, 'step')} computed twice{not_compared}"
+
+
+def number_digest(value: Any) -> int | None:
+    """Return the digest of a number's bits; None of anything else."""
+    if isinstance(value, (bool, int)):
+        return int.from_bytes(hashlib.blake2b(str(int(value)).encode(), digest_size=8).digest(), "little", signed=True)
+    return int(struct.unpack("<q", struct.pack("<d", value))[0]) if isinstance(value, float) else None
+
+
+def as_hex(digests: tuple[int, ...]) -> list[str]:
+    """Return digests as 16 hexadecimal digits each."""
+    return [f"{number % 2**64:016x}" for number in digests]
+
+
+def wrong_elements(wrong: Array, right: Array, shape: Sequence[int], value: Callable[[int], tuple[Any, Any]]) -> str:
+    """Return how many elements have other bits, and where the first is, with its bits; empty where all are equal.
+
+    Args:
+        wrong: The bytes of the elements, uint8 of (elements, bytes of each).
+        right: Those that they should be.
+        shape: The shape of the result that the elements are of.
+        value: Returns the wrong and the right value of an element by its number.
+    """
+    places = (wrong != right).any(1).nonzero()[0]
+    if not len(places):
+        return ""
+    first = int(places[0])
+    index = [int(number) for number in np.unravel_index(first, shape)]
+    flipped = int.from_bytes((wrong[first] ^ right[first]).tobytes(), "little")
+    numbers = [str(number) for number in range(8 * right.shape[1]) if flipped >> number & 1]
+    which = f"{'bit' if len(numbers) == 1 else 'bits'} {', '.join(numbers)}"
+    where = f"{len(places)} of {counted(len(right), 'element')}, first {index}"
+    one, other = value(first)
+    return f"{where}: {one:.6g} for {other:.6g}, {which}"
+
+
+def other_shape(wrong: Sequence[int], right: Sequence[int]) -> str:
+    """Return that a result has another shape."""
+    return f"of shape {tuple(wrong)} for {tuple(right)}"
+
+
+def flipped_bit(wrong: int, right: int, size: int) -> int | None:
+    """Return which bit of one element, of ``size`` bytes, two digests differ by; None where it is not one bit."""
+    difference = abs((wrong - right + 2**63) % 2**64 - 2**63)
+    is_power = difference > 0 and difference & (difference - 1) == 0
+    return (difference.bit_length() - 1) % (8 * size) if is_power else None
+
+
+def not_kept(wrong_digests: Sequence[int], digests: Sequence[int], sizes: Sequence[int]) -> str:
+    """Return what digests say of wrong results that were not kept; ``sizes`` are the bytes of their elements."""
+    pairs = zip(wrong_digests, digests, sizes, strict=False)
+    bits = [flipped_bit(wrong, right, size) for wrong, right, size in pairs if wrong != right]
+    bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
+    return f"wrong values not kept (keep_values=True keeps them){bit}"
 
 
 def save_case(

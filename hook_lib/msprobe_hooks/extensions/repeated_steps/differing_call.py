@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, autograd, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from msprobe_hooks.extensions.repeated_steps.differences import not_kept, other_shape, wrong_elements
 from msprobe_hooks.extensions.repeated_steps.digests import (
     CallDigests,
     compared_results,
@@ -31,9 +32,6 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     Origin,
     Passes,
     WatchedPass,
-    not_kept,
-    other_shape,
-    wrong_elements,
 )
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.generators import Generators

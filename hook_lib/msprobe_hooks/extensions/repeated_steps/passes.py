@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import numpy as np
-
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.repeated_steps.differences import Call, Kind
-from msprobe_hooks.messages import counted, listed
-from msprobe_hooks.recording.array_statistics import Array
+from msprobe_hooks.extensions.repeated_steps.differences import Call, Difference, Kind, OnDifference, Report, as_hex
+from msprobe_hooks.messages import listed
 
 Result = TypeVar("Result")
 
@@ -177,60 +174,6 @@ class Located:
         return self.place is not None and not self.is_received
 
 
-def number_digest(value: Any) -> int | None:
-    """Return the digest of a number's bits; None of anything else."""
-    if isinstance(value, (bool, int)):
-        return int.from_bytes(hashlib.blake2b(str(int(value)).encode(), digest_size=8).digest(), "little", signed=True)
-    return int(struct.unpack("<q", struct.pack("<d", value))[0]) if isinstance(value, float) else None
-
-
-def as_hex(digests: tuple[int, ...]) -> list[str]:
-    """Return digests as 16 hexadecimal digits each."""
-    return [f"{number % 2**64:016x}" for number in digests]
-
-
-def wrong_elements(wrong: Array, right: Array, shape: Sequence[int], value: Callable[[int], tuple[Any, Any]]) -> str:
-    """Return how many elements have other bits, and where the first is, with its bits; empty where all are equal.
-
-    Args:
-        wrong: The bytes of the elements, uint8 of (elements, bytes of each).
-        right: Those that they should be.
-        shape: The shape of the result that the elements are of.
-        value: Returns the wrong and the right value of an element by its number.
-    """
-    places = (wrong != right).any(1).nonzero()[0]
-    if not len(places):
-        return ""
-    first = int(places[0])
-    index = [int(number) for number in np.unravel_index(first, shape)]
-    flipped = int.from_bytes((wrong[first] ^ right[first]).tobytes(), "little")
-    numbers = [str(number) for number in range(8 * right.shape[1]) if flipped >> number & 1]
-    which = f"{'bit' if len(numbers) == 1 else 'bits'} {', '.join(numbers)}"
-    where = f"{len(places)} of {counted(len(right), 'element')}, first {index}"
-    one, other = value(first)
-    return f"{where}: {one:.6g} for {other:.6g}, {which}"
-
-
-def other_shape(wrong: Sequence[int], right: Sequence[int]) -> str:
-    """Return that a result has another shape."""
-    return f"of shape {tuple(wrong)} for {tuple(right)}"
-
-
-def flipped_bit(wrong: int, right: int, size: int) -> int | None:
-    """Return which bit of one element, of ``size`` bytes, two digests differ by; None where it is not one bit."""
-    difference = abs((wrong - right + 2**63) % 2**64 - 2**63)
-    is_power = difference > 0 and difference & (difference - 1) == 0
-    return (difference.bit_length() - 1) % (8 * size) if is_power else None
-
-
-def not_kept(wrong_digests: Sequence[int], digests: Sequence[int], sizes: Sequence[int]) -> str:
-    """Return what digests say of wrong results that were not kept; ``sizes`` are the bytes of their elements."""
-    pairs = zip(wrong_digests, digests, sizes, strict=False)
-    bits = [flipped_bit(wrong, right, size) for wrong, right, size in pairs if wrong != right]
-    bit = f": by their digests, bit {bits[0]} of one element" if len(bits) == 1 and bits[0] is not None else ""
-    return f"wrong values not kept (keep_values=True keeps them){bit}"
-
-
 #: Records a call, and as a second recording the wrong results if they are known; returns the folders.
 Save = Callable[[Any, Sequence[Any] | None], tuple[str | None, str | None]]
 
@@ -351,17 +294,6 @@ def with_values(reason: str, values: Sequence[str], compared: str) -> str:
     return f"{reason}; {differ}: {listed(values, 3)}"
 
 
-def unwatched(function: Callable[[], Result], parameters: Callable[[], dict[str, int]]) -> Result:
-    """Run the function once and return what it returns.
-
-    Raises ConfigError where it changes parameters, of which ``parameters`` gives the digests.
-    """
-    before = parameters()
-    result = function()
-    require_unchanged(before, parameters())
-    return result
-
-
 def require_unchanged(before: dict[str, int], after: dict[str, int]) -> None:
     """Raise ConfigError for a function that has changed parameters, whose digests these are."""
     changed = [name for name, digest in before.items() if after.get(name) != digest]
@@ -369,3 +301,93 @@ def require_unchanged(before: dict[str, int], after: dict[str, int]) -> None:
         allowed = "only a forward and a backward pass; call the optimizer outside, not in the backward pass"
         problem = f"the function of replay_step() changes parameters ({listed(changed, 3)}); allowed: {allowed}"
         raise ConfigError("function", changed[0], allowed, problem=problem)
+
+
+class WatchedSteps(ABC):
+    """Runs a function that makes a forward and a backward pass: once, and in a watched step twice.
+
+    ``report`` holds what was found until now.
+    """
+
+    def __init__(self, schedule: Schedule, folder: Path, on_difference: OnDifference, report: Report) -> None:
+        self.report = report
+        self._schedule = schedule
+        self._folder = folder
+        self._on_difference = on_difference
+        self._count = 0
+        # Results with memory that nothing is written to, by operator and place.
+        self._undefined: set[tuple[Any, int]] = set()
+
+    def __call__(self, function: Callable[[], Result]) -> Result:
+        """Run the function and return what it returns; in a watched step compute it twice and compare.
+
+        Training goes on with the bits of a single run; where passes differ, with those of the third.
+
+        Raises:
+            ConfigError: The function changes parameters, as an optimizer in the backward pass does.
+            DifferingStepError: Passes differ, and ``on_difference="stop"``.
+            RecordingError: The report cannot be written.
+        """
+        count, self._count = self._count, self._count + 1
+        if self._schedule.is_watched(count):
+            return self._watch(count, function)
+        if count:
+            return function()
+        before = self._parameters()
+        result = function()
+        require_unchanged(before, self._parameters())
+        return result
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _watch(self, count: int, function: Callable[[], Result]) -> Result:
+        report, earlier = self.report, len(self.report.differences)
+        at, before = report.place(*self._schedule.place_of(count)), self._parameters()
+        make, restore = self._passes(function, before, at)
+        first, result = make()
+        require_unchanged(before, self._parameters())
+        # The graph of the first pass goes before the second is made.
+        del result
+        restore()
+        second, result = make(first.calls)
+        report.watched += 1
+        report.calls = len(second.calls)
+        calls = first.differing_calls(second, self._undefined)
+        report.other_calls += first.first_other_call(second) is not None
+        if self._any(bool(calls or first.differing(second)) or first.random.have_moved()):
+            del result
+            restore()
+            third, result = make(captures=[*calls][:MOST_PLACES])
+            self._explain(Passes(first, second, third, calls, report.not_seen), at)
+            if self._any(not first.differing(second) and bool(first.differing(third))):
+                # Training goes on with what two passes agree on.
+                del result
+                restore()
+                _, result = make()
+        report.finish(self._folder, earlier, self._on_difference)
+        return result
+
+    def _add(self, difference: Difference) -> None:
+        self.report.differences.append(difference)
+
+    @abstractmethod
+    def _parameters(self) -> dict[str, int]:
+        """Return the digests of the parameters, by name."""
+
+    @abstractmethod
+    def _passes(
+        self, function: Callable[[], Result], before: dict[str, int], at: Callable[..., Difference]
+    ) -> tuple[Callable[..., tuple[WatchedPass, Result]], Callable[[], None]]:
+        """Return what makes a pass, and what puts its state back.
+
+        A pass may be given the digests that are expected of its calls, or as ``captures`` the places of those to keep.
+        """
+
+    @abstractmethod
+    def _any(self, condition: bool) -> bool:
+        """Return whether a condition holds in any of the processes, each of which asks."""
+
+    @abstractmethod
+    def _explain(self, passes: Passes, at: Callable[..., Difference]) -> None:
+        """Report why passes differ, in this process or in another one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,11 +23,10 @@ from msprobe_hooks.extensions.repeated_steps.passes import (
     Passes,
     Result,
     WatchedPass,
+    WatchedSteps,
     explained,
     explained_third,
     received,
-    require_unchanged,
-    unwatched,
     with_values,
 )
 from msprobe_hooks.extensions.repeated_steps.training_state import (
@@ -37,6 +35,7 @@ from msprobe_hooks.extensions.repeated_steps.training_state import (
     OwnStep,
     RandomNumbers,
     TrainingState,
+    compiled_frames,
     generators_of,
     optimizer_digests,
     parameter_digests,
@@ -104,11 +103,8 @@ class Ranks:
         return [of_rank.tolist() for of_rank in gathered]
 
 
-class StepRepeat:
-    """Runs a function that makes a forward and a backward pass: once, and in a watched step twice.
-
-    ``report`` holds what was found until now.
-    """
+class StepRepeat(WatchedSteps):
+    """Runs a training's forward and backward pass in PyTorch, and compares the steps of its optimizers as well."""
 
     def __init__(
         self,
@@ -124,23 +120,17 @@ class StepRepeat:
         on_difference: OnDifference,
     ) -> None:
         self._model = model
-        self._schedule = schedule
-        self._folder = folder
         self._keeps_values = keeps_values
         self._stateful = stateful
-        self._on_difference = on_difference
         self._ranks = Ranks(model, data_parallel_group)
         self._random = partial(RandomNumbers, model, generators_of(stateful))
-        self._count = 0
         # How many calls of a step were saved.
         self._saved: Counter[int] = Counter()
         # Parameters that have left each other stay apart: this is reported once.
         self._has_odd_replicas = False
-        # Results with memory that nothing is written to, by operator and place.
-        self._undefined: set[tuple[Any, int]] = set()
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         not_seen = "calls=False" if not sees_calls else "the model is compiled" if _is_compiled(model) else ""
-        self.report = Report(
+        report = Report(
             rank=process_rank(),
             host=socket.gethostname(),
             card=str(device),
@@ -148,6 +138,7 @@ class StepRepeat:
             compares_replicas=self._ranks.compares_replicas,
             optimizer_steps=0 if optimizers else None,
         )
+        super().__init__(schedule, folder, on_difference, report)
         # Which operators an optimizer calls does not depend on the model's being compiled.
         own_step = partial(OwnStep, keeps_all=keeps_values) if sees_calls else None
         self._hooks = OptimizerHooks(
@@ -155,57 +146,40 @@ class StepRepeat:
         )
 
     def __call__(self, function: Callable[[], Result]) -> Result:
-        """Run the function and return what it returns; in a watched step compute it twice and compare.
+        """Run the function as `WatchedSteps` does, and have the steps of optimizers compared that follow."""
+        if self._count % self._schedule.micro_batches == 0:
+            self._hooks.arm(is_watched=self._schedule.is_watched_step(self._count), in_any=self._any)
+        return super().__call__(function)
 
-        Training goes on with the bits of a single run; where passes differ, with those of the third.
+    def _parameters(self) -> dict[str, int]:
+        return parameter_digests(self._model)
 
-        Raises:
-            ConfigError: The function changes parameters, as an optimizer in the backward pass does.
-            DifferingStepError: Passes differ, and ``on_difference="stop"``.
-            RecordingError: The report cannot be written.
-        """
-        count, self._count = self._count, self._count + 1
-        if count % self._schedule.micro_batches == 0:
-            self._hooks.arm(is_watched=self._schedule.is_watched_step(count))
-        if self._schedule.is_watched(count):
-            return self._watch(count, function)
-        return function() if count else unwatched(function, partial(parameter_digests, self._model))
+    def _any(self, condition: bool) -> bool:
+        return self._ranks.any(condition)
 
-    def __str__(self) -> str:
-        return str(self.report)
-
-    def _watch(self, count: int, function: Callable[[], Result]) -> Result:
-        report, earlier = self.report, len(self.report.differences)
-        at = report.place(*self._schedule.place_of(count))
-        before = parameter_digests(self._model)
+    def _passes(
+        self, function: Callable[[], Result], before: dict[str, int], at: Callable[..., Difference]
+    ) -> tuple[Callable[..., tuple[WatchedPass, Result]], Callable[[], None]]:
         self._compare_replicas(before, at)
         state = TrainingState(self._model, self._stateful)
         torch.clear_autocast_cache()
-        first, result = self._pass(function, self._collector(keeps_all=self._keeps_values))
-        require_unchanged(before, parameter_digests(self._model))
-        # The graph of the first pass goes before the second is made.
-        del result
-        state.restore()
-        second, result = self._pass(function, self._collector(first.calls))
-        report.watched += 1
-        report.calls = len(second.calls)
-        calls = first.differing_calls(second, self._undefined)
-        report.other_calls += first.first_other_call(second) is not None
-        differs = bool(calls or first.differing(second)) or first.random.have_moved()
-        if self._ranks.any(differs):
-            del result
-            state.restore()
-            capture = None if report.not_seen else CallCapture(self._model, [*calls][:MOST_PLACES])
-            third, result = self._pass(function, capture)
-            self._explain(Passes(first, second, third, calls, report.not_seen), at, self._ranks.any)
-            is_odd = not first.differing(second) and bool(first.differing(third))
-            if self._ranks.any(is_odd):
-                # Training goes on with what two passes agree on.
-                del result
-                state.restore()
-                result = function()
-        report.finish(self._folder, earlier, self._on_difference)
-        return result
+        return partial(self._pass, function), state.restore
+
+    def _pass(
+        self,
+        function: Callable[[], Result],
+        expected: Sequence[tuple[int, ...]] | None = None,
+        *,
+        captures: Sequence[int] | None = None,
+    ) -> tuple[WatchedPass, Result]:
+        collector: CallDigests | None = None
+        if captures is not None and not self.report.not_seen:
+            collector = CallCapture(self._model, captures)
+        elif not self.report.not_seen:
+            arrivals = None if self._ranks.is_alone else Arrivals()
+            keeps_all = self._keeps_values and expected is None
+            collector = CallDigests(expected or (), keeps_all=keeps_all, arrivals=arrivals)
+        return watched_pass(function, partial(pass_digests, self._model), collector, self._random)
 
     def _note_closure(self) -> None:
         self.report.closures += 1
@@ -216,16 +190,24 @@ class StepRepeat:
         """Compare the step that an optimizer has made with another one from the same state."""
         report, earlier = self.report, len(self.report.differences)
         names = {id(parameter): name for name, parameter in self._model.named_parameters()}
+        is_compiled = self._hooks.is_compiled(optimizer)
+        if is_compiled and not self._ranks.is_alone:
+            # Whether its passes communicate is not seen, and one rank alone must not make a third.
+            report.compiled_steps += 1
+            report.write(self._folder)
+            return
+        if is_compiled and (whole := f"optimizer {type(optimizer).__name__}") not in report.compiled:
+            report.compiled.append(whole)
 
         def values(_: object = None) -> dict[str, int]:
             return optimizer_digests(optimizer, names)
 
-        def step(collector: CallDigests) -> WatchedPass:
+        def step(collector: CallDigests | None) -> WatchedPass:
             before.restore()
             return watched_pass(again, values, collector, self._random)[0]
 
         first = WatchedPass(values(), own, [] if own is None else own.read(), self._random())
-        second = step(CallDigests(first.calls))
+        second = step(None if is_compiled else CallDigests(first.calls))
         assert report.optimizer_steps is not None
         report.optimizer_steps += 1
         calls = first.differing_calls(second, self._undefined)
@@ -233,22 +215,15 @@ class StepRepeat:
         together = second.collector is not None and second.collector.communicates
         in_any = self._ranks.any if together else bool
         if in_any(bool(calls or first.differing(second))):
-            third = step(CallCapture(self._model, [*calls][:MOST_PLACES]))
+            third = step(None if is_compiled else CallCapture(self._model, [*calls][:MOST_PLACES]))
             at = partial(report.place(*self._schedule.place_of(self._count - 1)), optimizer=type(optimizer).__name__)
-            not_seen = "" if own is not None else report.not_seen or "not seen in the first pass"
+            why = "the optimizer is compiled" if is_compiled else report.not_seen or "not seen in the first pass"
+            not_seen = "" if own is not None else why
             self._explain(Passes(first, second, third, calls, not_seen), at, in_any)
             if in_any(not first.differing(second) and bool(first.differing(third))):
                 before.restore()
                 again()
         report.finish(self._folder, earlier, self._on_difference)
-
-    def _collector(self, expected: Sequence[tuple[int, ...]] = (), *, keeps_all: bool = False) -> CallDigests | None:
-        if self.report.not_seen:
-            return None
-        return CallDigests(expected, keeps_all=keeps_all, arrivals=None if self._ranks.is_alone else Arrivals())
-
-    def _pass(self, function: Callable[[], Result], collector: CallDigests | None) -> tuple[WatchedPass, Result]:
-        return watched_pass(function, partial(pass_digests, self._model), collector, self._random)
 
     def _compare_replicas(self, before: dict[str, int], at: Callable[..., Difference]) -> None:
         digests = self._ranks.odd_replicas(combined(before.values()))
@@ -264,8 +239,11 @@ class StepRepeat:
         reason = f"parameters of {which} differ from {others} before the step, first {listed(names, 3)}"
         self._add(at(kind="replicas", reason=reason, values=names, odd_ranks=odd))
 
-    def _explain(self, passes: Passes, at: Callable[..., Difference], in_any: Callable[[bool], bool]) -> None:
-        """Report why passes differ; ``in_any`` asks all processes that make them whether something holds in one."""
+    def _explain(
+        self, passes: Passes, at: Callable[..., Difference], in_any: Callable[[bool], bool] | None = None
+    ) -> None:
+        """Report why passes differ; ``in_any`` asks the processes that make them, by default all."""
+        in_any = in_any or self._any
         after = self._random()
         position = located(passes, self._undefined)
         values = passes.first.differing(passes.second)
@@ -285,9 +263,6 @@ class StepRepeat:
         self.report.undefined = sorted({str(operator) for operator, _ in self._undefined})
         after.restore()
 
-    def _add(self, difference: Difference) -> None:
-        self.report.differences.append(difference)
-
     def _save(
         self, place: Difference, call: DifferingCall, wrong: Sequence[Tensor] | None
     ) -> tuple[str | None, str | None]:
@@ -303,9 +278,9 @@ def _recorder(folder: Path) -> TorchRecorder:
 
 def _is_compiled(model: nn.Module) -> bool:
     """Return whether torch.compile has compiled anything in this process, or is to compile a part of the model."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    has_compiled = dynamo is not None and dynamo.counters["frames"]["ok"] > 0
-    return has_compiled or any(hasattr(module, "_orig_mod") or module._compiled_call_impl for module in model.modules())
+    return compiled_frames() > 0 or any(
+        hasattr(module, "_orig_mod") or module._compiled_call_impl for module in model.modules()
+    )
 
 
 def minority(digests: dict[int, int]) -> list[int]:

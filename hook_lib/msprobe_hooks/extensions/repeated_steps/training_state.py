@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MethodType
 from typing import Any
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.repeated_steps.differences import number_digest
 from msprobe_hooks.extensions.repeated_steps.digests import CallDigests, named_digests
-from msprobe_hooks.extensions.repeated_steps.passes import number_digest
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import local_part
@@ -193,6 +194,9 @@ class OptimizerHooks:
         self._own: dict[int, OwnStep] = {}
         self._armed: set[int] = set()
         self._before: dict[int, OptimizerState] = {}
+        # The optimizers in whose steps something was compiled, which would be run uncompiled where calls are seen.
+        self._compiled: set[int] = set()
+        self._frames = 0
         # A class may step by the step of its parent, which calls the hooks again.
         self._depth = 0
         self._optimizers = tuple(optimizers)
@@ -205,11 +209,18 @@ class OptimizerHooks:
             # Before the hooks of others, which may change parameters or keep a mean of them.
             hooks.move_to_end(next(reversed(hooks)), last=False)
 
-    def arm(self, *, is_watched: bool) -> None:
-        """Compare the next step of each optimizer, or none."""
+    def arm(self, *, is_watched: bool, in_any: Callable[[bool], bool]) -> None:
+        """Compare the next step of each optimizer, or none; all processes do, and ``in_any`` asks them."""
         self._armed = {id(optimizer) for optimizer in self._optimizers} if is_watched else set()
+        if is_watched and in_any(bool(self._compiled)):
+            # Where one process compiles and another has nothing to compile, both make as many steps.
+            self._compiled |= self._armed
         self._before.clear()
         self._depth = 0
+
+    def is_compiled(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Return whether torch.compile has compiled anything in a step of an optimizer."""
+        return id(optimizer) in self._compiled
 
     def _follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Collect the calls of watched steps: around ``step``, as schedulers of the learning rate count it."""
@@ -219,7 +230,8 @@ class OptimizerHooks:
         @functools.wraps(step)
         def collecting(one: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             has_closure = any(value is not None for value in (*args, *kwargs.values()))
-            if id(one) not in self._armed or has_closure or torch.compiler.is_compiling():
+            is_seen = id(one) in self._armed and not (has_closure or self.is_compiled(one))
+            if not is_seen or torch.compiler.is_compiling():
                 return step(*args, **kwargs)
             with collector() as own:
                 self._own[id(one)] = own
@@ -233,6 +245,7 @@ class OptimizerHooks:
 
     def _begin(self, optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._depth += 1
+        self._frames = compiled_frames() if self._depth == 1 else self._frames
         if id(optimizer) not in self._armed:
             return
         self._armed.discard(id(optimizer))
@@ -247,6 +260,9 @@ class OptimizerHooks:
     def _end(self, optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._depth -= 1
         if self._depth or id(optimizer) not in self._before:
+            # All processes have to agree on what is compiled before a step that is compared.
+            if not self._depth and compiled_frames() > self._frames:
+                self._compiled.add(id(optimizer))
             return
         before, own = self._before.pop(id(optimizer)), self._own.get(id(optimizer))
         if own is not None:
@@ -257,6 +273,12 @@ class OptimizerHooks:
             step(*args, **kwargs)
 
         self._compare(optimizer, before, again, own)
+
+
+def compiled_frames() -> int:
+    """Return how many functions torch.compile has compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["frames"]["ok"])
 
 
 def optimizers_of(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pytest_msprobe.extensions.mindspore.kernels.forward import MASKS
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import KernelCall, gradient
-from pytest_msprobe.extensions.mindspore.primitives import layers, layout
+from pytest_msprobe.extensions.mindspore.primitives import axes, layers
 
 aten = torch.ops.aten
 
@@ -109,7 +109,7 @@ def strided_slice(call: KernelCall) -> Tensor:
     whole = call.tensor(0).new_zeros(call.shape)
 
     def cut(x: Tensor) -> Tensor:
-        return layout.strided_slice(x, *bounds, **masks)
+        return axes.strided_slice(x, *bounds, **masks)
 
     return gradient(cut, whole, call.tensor(0, *cut(whole).shape))
 

@@ -41,7 +41,7 @@ from pytest_msprobe.extensions.mindspore.kernels.kernel_call import (
     settings_of_forward,
     takes_a_view,
 )
-from pytest_msprobe.extensions.mindspore.primitives import reductions
+from pytest_msprobe.extensions.mindspore.primitives import axes
 from pytest_msprobe.extensions.mindspore.primitives.layers import gelu
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE as PRIMITIVES
 from pytest_msprobe.results.outcomes import BaseSkipReason, Skip
@@ -141,7 +141,7 @@ _OWN: Mapping[str, Definition] = {
     # reductions
     "ReduceSum": Definition("sum", forward.reduction(torch.sum)),
     "ReduceMean": Definition("mean", forward.reduction(torch.mean)),
-    "ReduceProd": Definition("prod", forward.reduction(reductions.product)),
+    "ReduceProd": Definition("prod", forward.reduction(axes.product)),
     "ReduceMax": Definition("amax", forward.reduction(torch.amax)),
     "ReduceMin": Definition("amin", forward.reduction(torch.amin)),
     "ReduceAll": Definition("all", forward.reduction(torch.all)),

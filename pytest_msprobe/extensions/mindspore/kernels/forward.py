@@ -14,9 +14,8 @@ from torch import Tensor
 
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import KernelCall
 from pytest_msprobe.extensions.mindspore.primitives import (
+    axes,
     layers,
-    layout,
-    reductions,
 )
 
 _FORMATS = {0: "NCHW", 1: "NHWC", 14: "NCDHW"}
@@ -63,7 +62,7 @@ def bias_add(call: KernelCall) -> Tensor:
 
 def reduction(function: Callable[..., Tensor]) -> Callable[[KernelCall], Tensor]:
     """Return a reduction, of all axes where none is named."""
-    reduce = reductions.reduction(function)
+    reduce = axes.reduction(function)
 
     def compute(call: KernelCall) -> Tensor:
         axes = call.setting("axis", 1) if call.knows(1) else []
@@ -155,26 +154,26 @@ def concat(call: KernelCall) -> Tensor:
     axis %= len(call.shape)
     others = math.prod(call.shape) // call.shape[axis]
     sized = ((*call.shape[:axis], part.numel() // others, *call.shape[axis + 1 :]) for part in parts)
-    return layout.concat(*(part.reshape(shape) for part, shape in zip(parts, sized, strict=True)), axis=axis)
+    return axes.concat(*(part.reshape(shape) for part, shape in zip(parts, sized, strict=True)), axis=axis)
 
 
 def split(call: KernelCall) -> tuple[Tensor, ...]:
     """Return Split into equal parts."""
     axis = call.setting("axis", 1) % len(call.shape)
     whole = (*call.shape[:axis], call.shape[axis] * len(call.results), *call.shape[axis + 1 :])
-    return layout.split(call.tensor(0, *whole), axis=axis, output_num=len(call.results))
+    return axes.split(call.tensor(0, *whole), axis=axis, output_num=len(call.results))
 
 
 def slice_of(call: KernelCall) -> Tensor:
     """Return Slice."""
-    return _shaped(call, layout.slice_of(call.tensor(0), call.setting("begin", 1), call.setting("size", 2)))
+    return _shaped(call, axes.slice_of(call.tensor(0), call.setting("begin", 1), call.setting("size", 2)))
 
 
 def strided_slice(call: KernelCall) -> Tensor:
     """Return StridedSlice."""
     masks = {name: call.setting(name, slot) for slot, name in enumerate(MASKS, start=4)}
     bounds = [call.setting(name, slot) for slot, name in enumerate(("begin", "end", "strides"), start=1)]
-    return _shaped(call, layout.strided_slice(call.tensor(0), *bounds, **masks))
+    return _shaped(call, axes.strided_slice(call.tensor(0), *bounds, **masks))
 
 
 def _shaped(call: KernelCall, result: Tensor) -> Tensor:
@@ -187,7 +186,7 @@ def _shaped(call: KernelCall, result: Tensor) -> Tensor:
 def gather(call: KernelCall) -> Tensor:
     """Return Gather along an axis."""
     axis, batch_dims = call.setting("axis", 2), call.setting("batch_dims", 3)
-    return layout.gather(call.tensor(0), call.tensor(1), axis, batch_dims=batch_dims)
+    return axes.gather(call.tensor(0), call.tensor(1), axis, batch_dims=batch_dims)
 
 
 def gather_elements(call: KernelCall) -> Tensor:

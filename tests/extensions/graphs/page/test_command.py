@@ -54,6 +54,40 @@ def test_two_runs_are_coloured_by_verdict(dump: Callable[..., Path], tmp_path: P
     assert graph["partners"] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (float("nan"), "inf or nan comes in with an input that no recorded call gave"),
+        (float("-inf"), "nan in the output, of inf in the input"),
+    ],
+)
+def test_the_call_in_which_a_search_for_overflow_says_that_nan_begins_is_the_culprit(
+    tmp_path: Path, given: float, words: str
+) -> None:
+    page, nan = tmp_path / "page.html", tensor_around(2, at=float("nan"))
+    records = {name: forward(bad, output=[nan]) for name, bad in ((ONE, tensor_around(2, at=given)), (TWO, nan))}
+    run = write_dump(tmp_path / "run", records | {BLOCK: records[ONE]}, parents={ONE: BLOCK, TWO: None}, level="mix")
+    assert main(["graph", str(run), "--html", str(page)]) == 0
+    (graph,) = graphs(page)
+    assert (graph["target"]["outcomes"], graph["target"]["causes"]) == (" wfw", " ici")
+    assert words in page.read_text()
+    assert f"inf or nan arises in 1 call, first {ONE}" in page.read_text()
+
+
+def test_a_sum_of_all_ranks_that_overflows_is_a_culprit_and_one_of_what_a_rank_sent_is_none(tmp_path: Path) -> None:
+    own, sent = (f"Distributed.all_reduce.{number}.forward" for number in (0, 1))
+    one, nan = tensor_around(2, at=1.0), tensor_around(2, at=float("nan"))
+    for rank, given in ((0, one), (1, nan)):
+        records = {own: forward(one, output=[nan]), sent: forward(given, output=[nan])}
+        write_dump(tmp_path / "step0" / f"rank{rank}", records, level="mix", parents=dict.fromkeys(records))
+    page = tmp_path / "page.html"
+    assert main(["graph", str(tmp_path / "step0"), "--html", str(page)]) == 0
+    first, second = graphs(page)
+    assert (first["target"]["outcomes"], first["target"]["causes"]) == ("  fw", "  ci")
+    assert (second["target"]["outcomes"], second["target"]["causes"]) == ("  fw", "  ci")
+    assert f"inf or nan received from another rank: rank 1, {sent}" in page.read_text()
+
+
 def test_where_inf_arises_the_block_around_is_no_culprit(dump: Callable[..., Path], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert main(["graph", str(dump("run", returned=float("inf"))), "--html", str(page)]) == 0

@@ -10,6 +10,11 @@ from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, analy
 from tests.support.dumps.ranks import step
 
 
+def levels(checked: Any) -> dict[str, str]:
+    """Return the level of each record of a run."""
+    return {name: case.properties["msprobe.overflow"] for name, case in checked.cases.items()}
+
+
 @pytest.fixture(scope="session")
 def search() -> Callable[..., Analysis]:
     """Analyse the records of ranks 0, 1 ... with the built-in rules."""
