@@ -1,6 +1,6 @@
 /* The graph as boxes and edges: modules around their calls. What is open and chosen is so in the outline too. */
 
-const AFTER_OUTLINE = 80, MODULE_HEAD = 14, LEAST_ZOOM = 0.05, LEAST_FIRST_ZOOM = 0.75, MOST_ZOOM = 3, LEAST_DRAG = 4;
+const AFTER_OUTLINE = 80, MODULE_HEAD = 14, LEAST_ZOOM = 0.05, LEAST_FIRST_ZOOM = 0.75, MOST_ZOOM = 3, LEAST_PAN = 4;
 const BOXES_HELP = "Arrows follow the values, into an open module too, or go to the next call. Enter opens and closes; "
   + "Escape goes out to the module. The outline has the same calls as a tree: press x to go there.";
 
@@ -132,10 +132,10 @@ class BoxesView {
     this.stage.addEventListener("pointermove", ({ pointerType, buttons, movementX, movementY }) => {
       if (pointerType !== "mouse" || !buttons) return;
       moved += Math.hypot(movementX, movementY);
-      if (moved > LEAST_DRAG) this.box.scrollBy(-movementX, -movementY);
+      if (moved > LEAST_PAN) this.box.scrollBy(-movementX, -movementY);
     });
     this.stage.addEventListener("click", (event) => {
-      if (moved > LEAST_DRAG) event.stopImmediatePropagation();
+      if (moved > LEAST_PAN) event.stopImmediatePropagation();
     }, { capture: true });
   }
 
