@@ -12,25 +12,22 @@ const NEVER = "not judged";
 
 const allRows = Array.from({ length: rowCount }, (_, row) => row);
 
-/* What records can be grouped by: a key of each row that is quick to compare, and what is shown of a group by one row. */
+/* What records can be grouped by: a title and the name of a row's group; perhaps rows in another order than the worst first. */
 const GROUPINGS = [
-  [
-    "API", (row) => columnsOf.api[row] * 4 + columnsOf.direction[row],
-    (row) => `${word("api", row)} ${word("direction", row)}`.trim(),
-  ],
+  ["API", (row) => `${word("api", row)} ${word("direction", row)}`.trim()],
   byWord("metric that decides", "metric", NEVER),
   byWord("dtype", "dtype", NEVER),
   byWord("direction", "direction", "none"),
   byWord("standard", "standard", NEVER),
   // Each failure has a reason of its own.
-  ["reason of skips, warnings and little judged", (row) => (isWrong(row) ? -1 : columnsOf.reason[row]), (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
+  ["reason of skips, warnings and little judged", (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
   byWord("card", "card", "not known"),
   byWord("dump", "dump", "the only one"),
-  ["run", (row) => columnsOf.run[row], (row) => runName(columnsOf.run[row])],
+  ["run", (row) => runName(columnsOf.run[row])],
 ];
 
 function byWord(title, name, empty) {
-  return [title, (row) => columnsOf[name][row], (row) => word(name, row) || empty];
+  return [title, (row) => word(name, row) || empty];
 }
 
 function runName(place) {
@@ -46,13 +43,8 @@ function placeText(row) {
   return [card && `on ${card}`, dump && `in ${dump}`, run && `of run ${run}`].filter(Boolean).join(", ");
 }
 
-/* "<= " before a margin that is an upper bound: the limit that would decide was not computed. */
 function marginOf(row) {
-  return `${atMost.has(row) ? "<= " : ""}${marginText(margins[row])}`;
-}
-
-function marginText(value) {
-  return value === Infinity ? "inf" : typeof value === "number" ? String(+value.toPrecision(4)) : "";
+  return marginText(margins[row], atMost.has(row));
 }
 
 /* The end of an address that opens a record: its name, with its dump, card and run where others have the same name. */
@@ -63,10 +55,7 @@ function fragmentOf(row) {
 
 /* The record that an address leads to, if any. */
 function linkedRow(fragment) {
-  const isLinked = (row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment;
-  const first = columnsOf.name.indexOf(fragment);
-  if (first >= 0) return first;
-  return fragment.includes("::") ? allRows.find(isLinked) : undefined;
+  return allRows.find((row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment);
 }
 
 /* Commands on a record; a test of the reader's own has neither dump nor record. */

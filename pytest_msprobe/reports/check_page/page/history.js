@@ -8,20 +8,20 @@ const CHANGES = { broken: "passed last time", worse: "worse", new: "new", better
 const CHANGE_ORDER = Object.keys(CHANGES);
 const CHANGE_LOOKS = { broken: "fail", worse: "warn", mended: "pass" };
 
-if (hasPast) GROUPINGS.push(["change since the last run", (row) => past.changes[row], (row) => CHANGES[changeOf(row)]]);
+if (hasPast) GROUPINGS.push(["change since the last run", (row) => CHANGES[changeOf(row)]]);
 
 function historyColumns() {
   const rankOf = (row) => CHANGE_ORDER.length - CHANGE_ORDER.indexOf(changeOf(row));
   const look = (row) => CHANGE_LOOKS[changeOf(row)];
-  return hasPast ? [{ title: "Before", width: 86, of: beforeWords, by: rankOf, look }] : [];
+  return hasPast ? [{ title: "Before", of: beforeWords, by: rankOf, look }] : [];
 }
 
 /* The results of a record in the runs that have it, by date. */
 function pastResults(row) {
   return past.results.flatMap((result, place) => {
     if (result.outcomes[row] < 0) return [];
-    const outcome = past.words.outcome[result.outcomes[row]], bound = result.atMost.includes(row) ? "<= " : "";
-    const margin = outcome === "skip" ? "" : `${bound}${marginText(asNumber(result.margins[row]))}`;
+    const outcome = past.words.outcome[result.outcomes[row]];
+    const margin = outcome === "skip" ? "" : marginText(asNumber(result.margins[row]), result.atMost.includes(row));
     return [{ run: past.runs[place], outcome, margin }];
   });
 }
@@ -84,13 +84,5 @@ function historyOverview() {
 /* A line that shows its records in the table. */
 function changeLine(text, change, look) {
   const by = GROUPINGS.findIndex(([name]) => name === "change since the last run");
-  const code = past.words.change.indexOf(change);
-  return code < 0 ? element("span", text) : button(text, () => showGroup(by, code), look);
-}
-
-function showGroup(by, key) {
-  byId("by").value = by;
-  Object.assign(state, { by, group: key });
-  showGroups();
-  table.refresh();
+  return past.words.change.includes(change) ? button(text, () => showGroups(by, [CHANGES[change]]), look) : element("span", text);
 }

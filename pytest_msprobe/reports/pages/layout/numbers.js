@@ -1,8 +1,19 @@
 function numberText(value) {
+  return rounded(value, 7);
+}
+
+/* A number in at most so many digits; what is none is given back. */
+function rounded(value, digits) {
   if (typeof value !== "number") return value ?? "";
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
-  const size = Math.abs(value);
-  return value !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(4) : String(+value.toPrecision(7));
+  const size = Math.abs(value), isFar = value !== 0 && (size < 1e-3 || size >= 1e6);
+  if (!isFar) return String(+value.toPrecision(digits));
+  return value.toExponential(Math.min(4, digits - 1)).replace(/\.?0+e/, "e");
+}
+
+/* An error as a share of its limit, with "<= " where it is an upper bound. */
+function marginText(margin, isAtMost) {
+  return `${isAtMost ? "<= " : ""}${rounded(margin, 4)}`;
 }
 
 function asNumber(value) {

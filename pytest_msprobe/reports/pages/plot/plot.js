@@ -19,7 +19,9 @@ class LogPlot {
     Object.assign(this, { box, titles, limits, isLine, placeText, points: [], drawn: [] });
     this.tip = element("div", [], "tip");
     this.ring = element("div", [], "ring");
-    window.addEventListener("themechange", () => this.draw(this.points, this.chosen, this.count));
+    const drawAgain = () => this.draw(this.points, this.chosen);
+    window.addEventListener("themechange", drawAgain);
+    onSize(box, drawAgain);
     box.addEventListener("mousemove", (event) => this.#tipOf(this.#nearest(event)));
     box.addEventListener("mouseleave", () => this.#tipOf(null));
     box.addEventListener("click", (event) => {
@@ -28,16 +30,16 @@ class LogPlot {
     });
   }
 
-  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a `limit` of their own,
-     and stand out where `isMarked`. Those that have a `place` are some of `count`. */
-  draw(points, chosen, count = points.length) {
-    Object.assign(this, { points, chosen, count });
+  /* Points have a `place` along the axis, a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a
+     `limit` of their own, and stand out where `isMarked`. */
+  draw(points, chosen) {
+    Object.assign(this, { points, chosen });
     if (!this.box.clientWidth) return;
     this.plot?.destroy();
     this.#measure();
     this.plot = new uPlot({
       width: this.box.clientWidth, height: this.box.clientHeight, legend: { show: false }, cursor: { show: false },
-      scales: { x: { time: false, range: [-0.5, Math.max(1, count) - 0.5] }, y: { range: [this.foot, this.top] } },
+      scales: { x: { time: false, range: this.ends }, y: { range: [this.foot, this.top] } },
       axes: [this.#places(), this.#powers()], series: [{}, { show: false }], padding: [16, 10, 0, 0],
       hooks: { draw: [(plot) => { this.#marks(plot); this.choose(this.chosen); }] },
     }, [[0], [0]], this.box);
@@ -53,8 +55,10 @@ class LogPlot {
     if (found) Object.assign(this.ring.style, { left: `${found.x}px`, top: `${found.y}px` });
   }
 
-  /* The lowest and highest power of ten, and how far the axis goes with the bands. */
+  /* The first and last place, the lowest and highest power of ten, and how far the axis goes with the bands. */
   #measure() {
+    const places = this.points.map(({ place }) => place), first = places.reduce((a, b) => Math.min(a, b), places[0] ?? 0);
+    this.ends = [first - 0.5, places.reduce((a, b) => Math.max(a, b), first) + 0.5];
     const values = this.points.map(({ value }) => value);
     const limits = [...this.limits.map(({ value }) => value), ...this.points.map(({ limit }) => limit)];
     const powers = [...values, ...limits].filter(isFinitePositive).map(Math.log10);
@@ -74,7 +78,7 @@ class LogPlot {
   }
 
   #places() {
-    const values = (_, places) => places.map((place) => (place < this.count ? this.placeText(place) : ""));
+    const values = (_, places) => places.map((place) => (place > this.ends[0] && place < this.ends[1] ? this.placeText(place) : ""));
     const base = { show: true, stroke: themeColour("soft"), width: 1 };
     return plotAxis(this.titles.x, 20, { incrs: WHOLE_STEPS, space: 60, values, grid: { show: false }, border: base });
   }
@@ -91,8 +95,8 @@ class LogPlot {
 
   #marks(plot) {
     const pen = plot.ctx, ratio = devicePixelRatio, x = (place) => plot.valToPos(place, "x", true) / ratio;
-    const y = (value) => plot.valToPos(this.#level(value), "y", true) / ratio, ends = [x(-0.5), x(this.count - 0.5)];
-    const placed = this.points.map((point, at) => ({ point, x: x(point.place ?? at) }));
+    const y = (value) => plot.valToPos(this.#level(value), "y", true) / ratio, ends = this.ends.map(x), half = (x(1) - x(0)) / 2;
+    const placed = this.points.map((point) => ({ point, x: x(point.place) }));
     const isMeasured = ({ point: { value } }) => typeof value === "number" && !Number.isNaN(value);
     this.drawn = placed.filter(isMeasured).map((one) => ({ ...one, y: y(one.point.value) }));
     pen.save();
@@ -102,7 +106,6 @@ class LogPlot {
       strokeThrough(pen, ends.map((end) => [end, y(value)]), themeColour(outcome), [5, 4]);
     }
     for (const { point, x: at } of placed.filter(({ point: { limit } }) => isFinitePositive(limit))) {
-      const half = (ends[1] - ends[0]) / this.count / 2;
       strokeThrough(pen, [[at - half, y(point.limit)], [at + half, y(point.limit)]], themeColour("fail"), [5, 4]);
     }
     // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
@@ -163,7 +166,11 @@ function powerText(power) {
 
 const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 
-/* What the marks of a plot mean: pairs of a class of the sample and its words. */
-function plotLegend(entries) {
+/* What the marks of a plot mean: `words` of those outcomes that points have, and of marked points and limits. */
+function plotLegend({ points, limits, words }) {
+  const met = new Set(points.map(({ outcome }) => outcome));
+  if (points.some((point) => point.isMarked)) met.add("marked");
+  if (limits.length || points.some((point) => isFinitePositive(point.limit))) met.add("limit");
+  const entries = Object.entries(words).filter(([kind]) => met.has(kind));
   return listOf(entries.map(([kind, text]) => [element("span", [], `sample ${kind}`), text]), "legend");
 }

@@ -1,20 +1,20 @@
 /* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A column
-   has a title, a width and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
-   `number`, `name` and `look` how it is set (a name that is too long is cut in front), `narrow` its width on a narrow
-   screen; one that has `grow` takes the room that is left. `open` is called with a row that is chosen, `look` gives a
-   class to a row, `prints` says which are on paper. Under `name` the browser keeps the widths that the reader chose. */
+   has a title and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
+   `number`, `name` and `look` how it is set (a name that is too long is cut in front); one that has `grow` takes the room
+   that is left. `open` is called with a row that is chosen, or null, `look` gives a class to a row, `prints` says which
+   are on paper. Under `name` the browser keeps the widths that the reader chose. */
 
 const ROW_HEIGHT = 24, MOST_PRINTED = 100;
 
-function makeTable(box, columns, { open, label, name, look = () => "", prints = () => true }) {
-  const state = { given: [], rows: [], sort: null, down: true, chosen: null };
+function makeTable(box, every, columns, { open, label, name, look = () => "", prints = () => true }) {
+  const state = { given: every, rows: every, sort: null, down: true, chosen: null };
   const [widths, titles, body] = ["colgroup", "tr", "tbody"].map((tag) => element(tag));
   const table = element("table", [widths, element("thead", titles), body]);
   box.replaceChildren(table);
   box.tabIndex = 0;
   box.setAttribute("aria-label", label);
 
-  const sizes = new ColumnWidths(columns, `${kindOfPage}.${name ?? label}.widths`);
+  const sizes = new ColumnWidths(columns, every, `${kindOfPage}.${name ?? label}.widths`);
 
   function setWidths() {
     const wide = sizes.all(box.clientWidth);
@@ -86,7 +86,7 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
   function choose(row) {
     state.chosen = row;
     draw();
-    if (row !== null) open(row);
+    open(row);
   }
 
   function scrollTo(row) {
@@ -107,7 +107,7 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
   const moves = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
   onKeys(box, () => Object.fromEntries(Object.entries(moves).map(([key, by]) => [key, () => move(by)])));
   box.addEventListener("scroll", () => requestAnimationFrame(draw));
-  window.addEventListener("resize", () => { setWidths(); draw(); });
+  onSize(box, () => { setWidths(); draw(); });
   // Paper has no rows out of sight.
   window.addEventListener("beforeprint", () => {
     const all = state.rows, printed = all.filter(prints), shown = printed.slice(0, MOST_PRINTED);
@@ -116,7 +116,6 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
     body.replaceChildren(...shown.map(line), ...(shown.length < all.length ? [note] : []));
   });
   window.addEventListener("afterprint", draw);
-  setWidths();
   drawTitles();
   return { show, draw, choose, scrollTo, rows: () => state.rows, chosen: () => state.chosen };
 }

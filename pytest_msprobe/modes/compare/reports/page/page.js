@@ -1,5 +1,4 @@
 const OUTCOMES = ["fail", "warn", "pass", "skip"];
-const SEVERITY = { skip: 0, pass: 1, warn: 2, fail: 3 };
 const OUTCOME_WORDS = { fail: "wrong", warn: "warned", pass: "equal enough", skip: "not compared" };
 
 // A row: [call, name, dtype, shape, outcome, cause, messages, metrics, statistics of both, worst index, histogram]
@@ -17,51 +16,45 @@ const PLACE = { step: 0, rank: 1, dump: 2 };
 const placeOfPair = (row) => page.places[page.calls[row[ROW.call]][CALL.pair]];
 
 const placeTitles = ["Step", "Rank"].filter((_, at) => new Set(page.places.map((place) => place[at])).size > 1);
-const metricColumn = (title, place) => ({ title, width: 120, number: true, of: (row) => row[ROW.metrics][place] });
+const metricColumn = (title, place) => ({ title, number: true, of: (row) => row[ROW.metrics][place] });
 const [firstMetric, ...otherMetrics] = page.metrics.map(metricColumn);
 const isCulprit = (row) => row[ROW.cause] === "culprit";
 const hasCulprits = page.calls.some((call) => call[CALL.cause] === "culprit");
-const state = { pair: -1, node: null };
 const callOf = (row) => page.calls[row[ROW.call]];
+const gravity = (row) => gravityOf(row[ROW.outcome]);
+const points = page.calls.map(asPoint);
+let chosenPair = -1;
 const table = makeRecords(page.rows, [
-  { title: "Result", width: 66, of: (row) => row[ROW.outcome], by: (row) => SEVERITY[row[ROW.outcome]], look: (row) => row[ROW.outcome] },
+  { title: "Result", of: (row) => row[ROW.outcome], by: gravity, look: (row) => row[ROW.outcome] },
   ...placeTitles.map((title) => ({
-    title, width: 44, number: true, of: (row) => placeOfPair(row)[title === "Step" ? PLACE.step : PLACE.rank],
+    title, number: true, of: (row) => placeOfPair(row)[title === "Step" ? PLACE.step : PLACE.rank],
   })),
-  { title: "Value", width: 220, narrow: 130, name: true, of: (row) => row[ROW.name] },
+  { title: "Value", name: true, of: (row) => row[ROW.name] },
   firstMetric,
-  { title: "Message", width: 260, grow: true, of: (row) => row[ROW.messages] },
-  { title: "Cause", width: 80, of: (row) => row[ROW.cause] },
-  { title: "Dtype", width: 130, of: (row) => row[ROW.dtype] },
-  { title: "Shape", width: 130, of: (row) => row[ROW.shape] },
+  { title: "Message", grow: true, of: (row) => row[ROW.messages] },
+  { title: "Cause", of: (row) => row[ROW.cause] },
+  { title: "Dtype", of: (row) => row[ROW.dtype] },
+  { title: "Shape", of: (row) => row[ROW.shape] },
   ...otherMetrics,
-  { title: "#", width: 64, narrow: 40, number: true, of: (row) => callOf(row)[CALL.order] },
+  { title: "#", number: true, of: (row) => callOf(row)[CALL.order] },
 ], {
   open: describe, label: "Values", name: "values", look: (row) => row[ROW.cause], noun: ["value"],
   outcomes: OUTCOMES, outcomeOf: (row) => row[ROW.outcome],
-  textOf: (row) => [
-    ...[ROW.name, ROW.dtype, ROW.shape, ROW.messages, ROW.cause].map((field) => row[field]),
-    callOf(row)[CALL.golden], callOf(row)[CALL.module],
-  ],
-  isWanted: (row) => (state.pair < 0 || callOf(row)[CALL.pair] === state.pair) && isInNode(callOf(row)),
-  prints: (row) => !first || SEVERITY[row[ROW.outcome]] > SEVERITY.pass,
-  where: () => (state.node ? ` in ${state.node.replaceAll("/", ".")}` : ""), forget,
+  textOf: (row) => [callOf(row)[CALL.golden], callOf(row)[CALL.module]],
+  isWanted: (row) => chosenPair < 0 || callOf(row)[CALL.pair] === chosenPair,
+  prints: (row) => !first || gravity(row) > gravityOf("pass"), forget: () => showPair(-1),
+  groups: { describe: describeModule, of: callOf },
+  plot: {
+    points, pointOf: (row) => row && points[row[ROW.call]], choose: (point) => lookAt(point.call),
+    titles: { x: "call, in execution order", y: "scaled error" },
+    limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
+    words: { marked: "a difference begins here", ...OUTCOME_WORDS, limit: "limit" },
+  },
 });
-
-function isInNode(call) {
-  return !state.node || `${call.path}/`.startsWith(`${state.node}/`);
-}
-
-/* Take back what the lists and the modules choose. */
-function forget() {
-  showPair(-1);
-  markNode(null, byId("tree").querySelector(".everything"));
-  plot();
-}
+const plot = table.drawPlot;
 
 function showPair(pair) {
-  state.pair = pair;
-  byId("pair").value = pair;
+  byId("pair").value = chosenPair = pair;
 }
 
 /* One row in full. */
@@ -69,8 +62,6 @@ function showPair(pair) {
 function describe(row) {
   const nothing = element("p", "Choose a value of the table, a point of the plot or a module.", "soft");
   showSheet(row === null ? [nothing] : sheetOf(row), row === null ? "" : fragmentOf(row));
-  table.draw();
-  plot();
 }
 
 function sheetOf(row) {
@@ -137,7 +128,7 @@ function linkedRow(fragment) {
 
 /* What came of calls together: the worst outcome, the greatest error, how many are wrong, whether one is a culprit. */
 function summed() {
-  return { worst: "skip", calls: 0, wrong: 0, error: null, hasCulprit: false, children: new Map() };
+  return { worst: "skip", calls: 0, wrong: 0, error: null, hasCulprit: false };
 }
 
 function addCall(sum, call) {
@@ -145,7 +136,7 @@ function addCall(sum, call) {
   sum.calls++;
   sum.wrong += call[CALL.outcome] === "fail";
   sum.hasCulprit ||= call[CALL.cause] === "culprit";
-  if (SEVERITY[call[CALL.outcome]] > SEVERITY[sum.worst]) sum.worst = call[CALL.outcome];
+  if (gravityOf(call[CALL.outcome]) > gravityOf(sum.worst)) sum.worst = call[CALL.outcome];
   if (error !== null && !(error <= sum.error)) sum.error = error;
 }
 
@@ -153,70 +144,18 @@ function callsText({ wrong, calls, worst }) {
   return wrong ? `${wrong} of ${plural(calls, "call")} wrong` : `${plural(calls, "call")} ${OUTCOME_WORDS[worst]}`;
 }
 
-/* Modules, each with the worst that came of what ran in it; those with a culprit are marked and open. */
-
-function tree() {
-  const root = summed();
-  for (const call of page.calls) {
-    let node = root;
-    for (const part of call.path.split("/")) {
-      if (!node.children.has(part)) node.children.set(part, summed());
-      node = node.children.get(part);
-      addCall(node, call);
-    }
-  }
-  const all = button("everything", () => chooseNode(null, all), "leaf everything chosen");
-  byId("tree").append(all, ...branches(root, []));
+/* Modules, each with what came of the calls in it; those with a culprit are marked and open. */
+function describeModule({ rows, depth }) {
+  const all = summed();
+  rows.forEach((call) => addCall(all, call));
+  const isOpen = all.hasCulprit || (!hasCulprits && all.wrong > 0 && depth < 3);
+  const counts = wrongText(all.wrong, all.calls), title = callsText(all);
+  return { counts, look: all.worst, title, isMarked: all.hasCulprit, isOpen };
 }
 
-function branches(node, path) {
-  return [...node.children].map(([name, child]) => {
-    const at = [...path, name].join("/"), count = `${child.wrong ? `${child.wrong} of ` : ""}${child.calls}`;
-    const meaning = child.hasCulprit ? "a difference begins here" : OUTCOME_WORDS[child.worst];
-    const dot = element("span", [], `dot ${child.worst}${child.hasCulprit ? " culprit" : ""}`, { title: meaning });
-    const text = element("span", `${name} (${count})`, "", { title: callsText(child) });
-    if (!child.children.size) {
-      const leaf = button([dot, text], () => chooseNode(at, leaf), "leaf");
-      return leaf;
-    }
-    const head = element("summary", [dot, text]), made = element("details", head);
-    text.addEventListener("click", (event) => { event.preventDefault(); chooseNode(at, head); });
-    // Of a focused module Enter shows what ran in it; the space bar and arrows open and close it.
-    const open = (isOpen) => () => { made.open = isOpen; };
-    onKeys(head, () => ({ Enter: () => chooseNode(at, head), ArrowRight: open(true), ArrowLeft: open(false) }));
-    made.addEventListener("toggle", () => {
-      if (made.open && made.childElementCount === 1) made.append(...branches(child, [...path, name]));
-    });
-    made.open = child.hasCulprit || (!hasCulprits && child.worst === "fail" && path.length < 2);
-    return made;
-  });
-}
-
-function markNode(path, at) {
-  byId("tree").querySelectorAll(".chosen").forEach((one) => one.classList.remove("chosen"));
-  at?.classList.add("chosen");
-  state.node = path;
-}
-
-function chooseNode(path, at) {
-  markNode(path, at);
+function chooseNode(path) {
+  table.groups.mark(path.split("/"));
   table.refresh();
-}
-
-/* The error of every call along execution order. */
-
-let errors = null;
-
-function plot() {
-  if (byId("table-view").hidden) return;
-  errors ??= new LogPlot(byId("plot"), {
-    titles: { x: "call, in execution order", y: "scaled error" },
-    limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
-    choose: (point) => lookAt(point.call),
-  });
-  const points = page.calls.map(asPoint).filter(({ call }) => state.pair < 0 || call[CALL.pair] === state.pair);
-  const chosen = table.chosen() && callOf(table.chosen());
-  errors.draw(points, points.find((point) => point.call === chosen));
 }
 
 /* A call in the plot; a value of training against inference has a limit of its own. */
@@ -224,7 +163,7 @@ function asPoint(call, number) {
   const { [CALL.record]: record, [CALL.outcome]: outcome, [CALL.cause]: cause } = call;
   const label = cause ? `${record} (${cause})` : record;
   const value = asNumber(call[CALL.error]), limit = asNumber(page.allowed[number]);
-  return { value, outcome, isMarked: cause === "culprit", label, call, limit };
+  return { place: number, value, outcome, isMarked: cause === "culprit", label, call, limit };
 }
 
 /* Show a call in the table, at the worst of its values; filters that hide it are taken back. */
@@ -236,7 +175,7 @@ function goTo(call) {
 }
 
 function severity(row) {
-  return 2 * SEVERITY[row[ROW.outcome]] + row[ROW.name].includes(".output.");
+  return 2 * gravity(row) + row[ROW.name].includes(".output.");
 }
 
 /* The page. */
@@ -285,7 +224,6 @@ showHeader(answer(first), `${page.title}, ${page.about}`, page.notes);
 byId("culprits").append(...culpritButtons(culprits));
 choices(byId("pair"), ["all", ...page.pairs].map((name, place) => [name, place - 1]), (pair) => {
   showPair(Number(pair));
-  plot();
   table.refresh();
 });
 byId("pair").hidden = page.pairs.length < 2;
@@ -295,14 +233,7 @@ onKeys(byId("scroller"), () => {
   const last = () => rows.findLast((row, place) => place < at && isCulprit(row));
   return { n: () => go(rows.find((row, place) => place > at && isCulprit(row))), p: () => go(last()) };
 });
-window.addEventListener("resize", plot);
-tree();
-byId("plot-box").append(plotLegend([
-  ...(hasCulprits ? [["marked", "a difference begins here"]] : []),
-  ...OUTCOMES.filter(firstOf).map((outcome) => [outcome, OUTCOME_WORDS[outcome]]),
-  ...(page.limits.length + page.allowed.length ? [["limit", "limit"]] : []),
-]));
+table.groups.show(page.calls, (call) => call.path.split("/"));
 table.refresh();
 views.show("table-view");
-oneStop(byId("tree"), "button, summary");
-table.followLinks(linkedRow, () => (first ? goTo(first) : describe(null)));
+table.followLinks(linkedRow, () => (first ? goTo(first) : table.choose(null)));

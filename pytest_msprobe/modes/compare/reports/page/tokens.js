@@ -1,6 +1,6 @@
 /* Training against inference, token by token: the log probabilities of both runs. */
 
-let tokenPlot = null, tokenTable = null;
+let tokenTable = null;
 
 class Token {
   constructor(place) { this.place = place; }
@@ -27,27 +27,25 @@ function tokenLimits() {
 }
 
 function drawTokens() {
-  const tokens = page.tokens.labels.map((_, place) => new Token(place));
-  if (!tokenTable) makeTokens(tokens);
-  tokenPlot.draw(tokens, tokenTable.chosen());
-  tokenTable.draw();
+  tokenTable ??= makeTokens(page.tokens.labels.map((_, place) => new Token(place)));
 }
 
 function makeTokens(tokens) {
-  tokenTable = makeTable(byId("token-scroller"), [
-    { title: "Token", width: 260, grow: true, of: (token) => token.label },
-    { title: "Difference", width: 120, number: true, of: (token) => token.value },
-    { title: "Target", width: 120, number: true, of: (token) => token.target },
-    { title: "Golden", width: 120, number: true, of: (token) => token.golden },
-    { title: "Weight", width: 110, number: true, of: (token) => token.ratio },
-    { title: "KL (k3)", width: 110, number: true, of: (token) => token.k3 },
-    { title: "Clipped", width: 80, of: (token) => (token.clipped ? "yes" : "") },
-  ], { open: (token) => tokenPlot.choose(token), label: "Tokens", name: "tokens" });
-  tokenPlot = new LogPlot(byId("token-plot"), {
+  const ranked = tokens.slice().sort((a, b) => distanceOf(b) - distanceOf(a));
+  const made = makeTable(byId("token-scroller"), ranked, [
+    { title: "Token", grow: true, of: (token) => token.label },
+    { title: "Difference", number: true, of: (token) => token.value },
+    { title: "Target", number: true, of: (token) => token.target },
+    { title: "Golden", number: true, of: (token) => token.golden },
+    { title: "Weight", number: true, of: (token) => token.ratio },
+    { title: "KL (k3)", number: true, of: (token) => token.k3 },
+    { title: "Clipped", of: (token) => (token.clipped ? "yes" : "") },
+  ], { open: (token) => plot.choose(token), label: "Tokens", name: "tokens" });
+  const plot = new LogPlot(byId("token-plot"), {
     titles: { x: "token, in the order of the requests", y: "|difference| of log probabilities" }, limits: tokenLimits(),
-    choose: (token) => { tokenTable.scrollTo(token); tokenTable.choose(token); },
+    choose: (token) => { made.scrollTo(token); made.choose(token); },
   });
   byId("token-lines").replaceChildren(...page.tokens.lines.map((line) => element("li", line)));
-  tokenTable.show(tokens.slice().sort((a, b) => distanceOf(b) - distanceOf(a)));
-  window.addEventListener("resize", () => { if (!byId("tokens").hidden) tokenPlot.draw(tokens, tokenTable.chosen()); });
+  plot.draw(tokens);
+  return made;
 }
