@@ -23,7 +23,7 @@ const table = makeRecords(page.apis, [
     look: (api) => outcomeOf(api[API.worst][place]),
   })),
 ], {
-  open: choose, label: page.of, name: "apis", noun: [page.of, page.of], outcomes: CHANGES, names: { "": "as before" },
+  open: choose, label: page.of, noun: [page.of, page.of], outcomes: CHANGES, names: { "": "as before" },
   outcomeOf: (api) => api[API.change], textOf: (api) => api[API.worst].map((one) => one?.[WORST.record] ?? ""),
 });
 

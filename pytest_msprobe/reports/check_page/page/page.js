@@ -30,7 +30,7 @@ const table = makeRecords(ranked, [
   ...(page.runs.length > 1 ? [{ title: "Run", of: (row) => runName(columnsOf.run[row]) }] : []),
   { title: "#", number: true, of: (row) => row },
 ], {
-  open: show, label: "Records", name: "records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
+  open: show, label: "Records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
   groups: { describe: describeGroup },
   plot: {
     points: points.filter(Boolean), pointOf: (row) => points[row],

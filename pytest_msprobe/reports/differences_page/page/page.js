@@ -26,7 +26,7 @@ const table = makeRecords(ranked, [
   ...(hasSides ? [sideColumn("Target"), sideColumn("Golden")] : []),
   { title: "Group", of: (row) => row[ROW.group] },
 ], {
-  open: show, label: "Differences", name: "differences", noun: [page.noun],
+  open: show, label: "Differences", noun: [page.noun],
   outcomes: OUTCOMES, outcomeOf: (row) => row[ROW.outcome],
   shown: differs ? OUTCOMES.filter((outcome) => outcome !== "pass") : OUTCOMES,
   groups: { describe: describeGroup },

@@ -2,46 +2,27 @@
    has a title and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
    `number`, `name` and `look` how it is set (a name that is too long is cut in front); one that has `grow` takes the room
    that is left. `open` is called with a row that is chosen, or null, `look` gives a class to a row, `prints` says which
-   are on paper. Under `name` the browser keeps the widths that the reader chose. */
+   are on paper. */
 
 const ROW_HEIGHT = 24, MOST_PRINTED = 100;
 
-function makeTable(box, every, columns, { open, label, name, look = () => "", prints = () => true }) {
-  const state = { given: every, rows: every, sort: null, down: true, chosen: null };
-  const [widths, titles, body] = ["colgroup", "tr", "tbody"].map((tag) => element(tag));
-  const table = element("table", [widths, element("thead", titles), body]);
-  box.replaceChildren(table);
+function makeTable(box, every, columns, { open, label, look = () => "", prints = () => true }) {
+  const state = { given: every, rows: every, sort: null, down: true, chosen: null }, body = element("tbody");
+  const widths = columnWidths(columns, every), titles = columns.map((column, place) => {
+    const sorter = element("div", button(column.title, () => sortBy(column)), "", { style: `width: ${widths[place]}` });
+    return element("th", sorter, column.number ? "number" : "", { "aria-sort": "none" });
+  });
+  box.replaceChildren(element("table", [element("thead", element("tr", titles)), body], "rows"));
   box.tabIndex = 0;
   box.setAttribute("aria-label", label);
-
-  const sizes = new ColumnWidths(columns, every, `${kindOfPage}.${name ?? label}.widths`);
-
-  function setWidths() {
-    const wide = sizes.all(box.clientWidth);
-    widths.replaceChildren(...wide.map((width) => element("col", [], "", { style: `width: ${width}px` })));
-    table.style.width = `${wide.reduce((sum, width) => sum + width, 0)}px`;
-  }
-
-  function drawTitles() {
-    titles.replaceChildren(...columns.map((column) => {
-      const isDown = state.down, sorted = isDown ? [" ▼", "descending"] : [" ▲", "ascending"];
-      const [arrow, order] = state.sort === column ? sorted : ["", "none"];
-      const sorter = button(column.title + arrow, () => sortBy(column));
-      const title = element("th", sorter, column.number ? "number" : "", { "aria-sort": order });
-      title.append(sizes.grip(column, title, setWidths));
-      title.addEventListener("keydown", (event) => sizes.press(event, column, title, setWidths));
-      return title;
-    }));
-  }
 
   function sortBy(column) {
     // A third click gives the first order back.
     if (state.sort !== column) [state.sort, state.down] = [column, true];
     else if (state.down) state.down = false;
     else state.sort = null;
-    const place = columns.indexOf(column);
-    drawTitles();
-    titles.children[place].querySelector("button").focus();
+    const order = (one) => (one !== state.sort ? "none" : state.down ? "descending" : "ascending");
+    titles.forEach((title, place) => title.setAttribute("aria-sort", order(columns[place])));
     show(state.given);
   }
 
@@ -107,7 +88,7 @@ function makeTable(box, every, columns, { open, label, name, look = () => "", pr
   const moves = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
   onKeys(box, () => Object.fromEntries(Object.entries(moves).map(([key, by]) => [key, () => move(by)])));
   box.addEventListener("scroll", () => requestAnimationFrame(draw));
-  onSize(box, () => { setWidths(); draw(); });
+  onSize(box, draw);
   // Paper has no rows out of sight.
   window.addEventListener("beforeprint", () => {
     const all = state.rows, printed = all.filter(prints), shown = printed.slice(0, MOST_PRINTED);
@@ -116,7 +97,6 @@ function makeTable(box, every, columns, { open, label, name, look = () => "", pr
     body.replaceChildren(...shown.map(line), ...(shown.length < all.length ? [note] : []));
   });
   window.addEventListener("afterprint", draw);
-  drawTitles();
   return { show, draw, choose, scrollTo, rows: () => state.rows, chosen: () => state.chosen };
 }
 

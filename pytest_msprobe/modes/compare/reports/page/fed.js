@@ -13,7 +13,7 @@ function drawFed() {
       title: "Wrong by itself first", grow: true, of: (layer) => layer[LAYER.first],
       look: (layer) => (layer[LAYER.first] ? "fail" : ""),
     },
-  ], { open: showLayer, label: "Fed layers", name: "fed" });
+  ], { open: showLayer, label: "Fed layers" });
 }
 
 function showLayer(layer) {

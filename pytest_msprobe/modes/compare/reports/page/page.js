@@ -38,7 +38,7 @@ const table = makeRecords(page.rows, [
   ...otherMetrics,
   { title: "#", number: true, of: (row) => callOf(row)[CALL.order] },
 ], {
-  open: describe, label: "Values", name: "values", look: (row) => row[ROW.cause], noun: ["value"],
+  open: describe, label: "Values", look: (row) => row[ROW.cause], noun: ["value"],
   outcomes: OUTCOMES, outcomeOf: (row) => row[ROW.outcome],
   textOf: (row) => [callOf(row)[CALL.golden], callOf(row)[CALL.module]],
   isWanted: (row) => chosenPair < 0 || callOf(row)[CALL.pair] === chosenPair,

@@ -40,7 +40,7 @@ function makeTokens(tokens) {
     { title: "Weight", number: true, of: (token) => token.ratio },
     { title: "KL (k3)", number: true, of: (token) => token.k3 },
     { title: "Clipped", of: (token) => (token.clipped ? "yes" : "") },
-  ], { open: (token) => plot.choose(token), label: "Tokens", name: "tokens" });
+  ], { open: (token) => plot.choose(token), label: "Tokens" });
   const plot = new LogPlot(byId("token-plot"), {
     titles: { x: "token, in the order of the requests", y: "|difference| of log probabilities" }, limits: tokenLimits(),
     choose: (token) => { made.scrollTo(token); made.choose(token); },
