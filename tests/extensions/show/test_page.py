@@ -24,7 +24,7 @@ def test_the_page_shows_the_verdict_the_elements_and_where_they_are(tmp_path: Pa
     show(tmp_path / "<b>y.npy", tmp_path / "x.npy", "--html", tmp_path / "page.html")
     with open_browser() as browser:
         browser.get((tmp_path / "page.html").as_uri())
-        assert texts(browser, "h2 .fail") == ["fail"]
+        assert texts(browser, "#details .fail") == ["fail"]
         assert texts(browser, "h1") == ["1 of 1 tensor differs"]
         assert "<b>y.npy" in texts(browser, "#about")[0]
         (again,) = texts(browser, ".command pre")

@@ -23,8 +23,9 @@ const table = makeRecords(page.apis, [
     look: (api) => outcomeOf(api[API.worst][place]),
   })),
 ], {
-  open: choose, label: page.of, noun: [page.of, page.of], outcomes: CHANGES, names: { "": "as before" },
-  outcomeOf: (api) => api[API.change], textOf: (api) => api[API.worst].map((one) => one?.[WORST.record] ?? ""),
+  label: page.of, noun: [page.of, page.of], outcomes: CHANGES, names: { "": "as before" },
+  nameOf: (api) => api[API.name], sheetOf, outcomeOf: (api) => api[API.change],
+  textOf: (api) => api[API.worst].map((one) => one?.[WORST.record] ?? ""),
 });
 
 /* The chosen API. */
@@ -35,16 +36,15 @@ const plot = new LogPlot(chart, {
   isLine: true, placeText: (place) => String(place + 1), choose: () => {},
 });
 
-function choose(api) {
+function sheetOf(api) {
   const lines = api[API.worst].map((worst, place) => runLine(page.runs[place], worst));
   const again = api[API.command].length ? [["Run the worst record of the last run again", api[API.command]]] : [];
   chart.setAttribute("aria-label", `Margins of ${api[API.name]} by run`);
-  const parts = [element("h2", api[API.name]), linkButton(api[API.name]), chart, element("ol", lines)];
-  showSheet([...parts, ...nextSteps({}, again)], api[API.name]);
   plot.draw(api[API.worst].map((worst, place) => ({
     place, value: worst && asNumber(worst[WORST.margin]), outcome: worst?.[WORST.outcome],
     label: `${page.runs[place][1]}${worst ? ` ${worst[WORST.outcome]}` : ""}`,
   })));
+  return [chart, element("ol", lines), ...nextSteps({}, again)];
 }
 
 function runLine([name, began, device], worst) {
@@ -58,4 +58,4 @@ const ABOUT =
   "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.";
 showHeader(page.title, ABOUT, page.notes);
 table.refresh();
-table.followLinks((fragment) => page.apis.find((api) => api[API.name] === fragment), () => table.goTo(page.apis[0]));
+table.openLinked(() => table.goTo(page.apis[0]));

@@ -47,15 +47,10 @@ function marginOf(row) {
   return marginText(margins[row], atMost.has(row));
 }
 
-/* The end of an address that opens a record: its name, with its dump, card and run where others have the same name. */
-function fragmentOf(row) {
-  const name = columnsOf.name[row];
-  return columnsOf.name.indexOf(name) === row ? name : [name, word("dump", row), word("card", row), columnsOf.run[row]].join("::");
-}
-
-/* The record that an address leads to, if any. */
-function linkedRow(fragment) {
-  return allRows.find((row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment);
+/* What distinguishes records of one name. */
+function placesOf(row) {
+  const places = ["dump", "card"].filter((name) => wordsOf[name].length > 1).map((name) => word(name, row));
+  return page.runs.length > 1 ? [...places, columnsOf.run[row]] : places;
 }
 
 /* Commands on a record; a test of the reader's own has neither dump nor record. */

@@ -59,7 +59,7 @@ function resultsTable(results, row) {
 }
 
 function pageLink(run, row) {
-  const href = `${run.page}#${encodeURIComponent(fragmentOf(row))}`;
+  const href = `${run.page}#${encodeURIComponent(table.fragmentOf(row))}`;
   return element("a", run.began, "", { href, title: `The page of ${run.name}` });
 }
 

@@ -10,7 +10,7 @@ function overview() {
   const named = (row) => `${columnsOf.name[row]} ${placeText(row)}`;
   const outcomes = countBy(allRows, (row) => word("outcome", row)).map(([outcome, count]) => `${count} ${outcome}`);
   const dropped = `${page.dropped} failures have no details here, to keep the page small: the journal has them.`;
-  return element("div", [
+  return [
     element("h2", "Overview"), element("p", outcomes.join(", ")), ...historyOverview(),
     ...section("Failures, the worst of each API", worst, (row) => `${marginOf(row)}  ${named(row)}${moreOfApi(row)}`),
     ...counted("Skipped", (row) => severity(row) === 0),
@@ -18,7 +18,7 @@ function overview() {
     ...section("Slowest, in seconds", slowest(), (row) => `${columnsOf.seconds[row]}  ${named(row)}`),
     element("h3", "How it was judged"), ...runsTable(),
     ...(page.dropped ? [element("p", dropped, "warn")] : []), element("p", KEYS_HELP, "soft"),
-  ]);
+  ];
 }
 
 function moreOfApi(row) {

@@ -2,16 +2,11 @@ const OUTCOMES = ["fail", "crash", "timeout", "oom", "error", "warn", "pass", "s
 const LOW = -4, HIGH = 6, BINS = 40;
 const outcomeOf = (row) => word("outcome", row);
 
-/* A record in the plot; its label is made when the pointer is on it. */
-class Point {
-  constructor(row) { this.row = row; }
-  get value() { return margins[this.row]; }
-  get place() { return this.row; }
-  get outcome() { return LOOKS[severity(this.row)]; }
-  get isMarked() { return isWrong(this.row); }
-  get label() { return `${columnsOf.name[this.row]} ${placeText(this.row)}`; }
-}
-const points = allRows.map((row) => (severity(row) ? new Point(row) : null));
+/* Records in the plot, but those that were skipped. */
+const points = allRows.map((row) => (severity(row) === 0 ? null : {
+  row, place: row, value: margins[row], outcome: LOOKS[severity(row)], isMarked: isWrong(row),
+  get label() { return `${columnsOf.name[row]} ${placeText(row)}`; },
+}));
 
 const wordColumn = (title, name) => ({ title, of: (row) => word(name, row) });
 const table = makeRecords(ranked, [
@@ -30,7 +25,8 @@ const table = makeRecords(ranked, [
   ...(page.runs.length > 1 ? [{ title: "Run", of: (row) => runName(columnsOf.run[row]) }] : []),
   { title: "#", number: true, of: (row) => row },
 ], {
-  open: show, label: "Records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
+  label: "Records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
+  nameOf: (row) => columnsOf.name[row], placesOf, sheetOf, emptySheet: overview,
   groups: { describe: describeGroup },
   plot: {
     points: points.filter(Boolean), pointOf: (row) => points[row],
@@ -39,11 +35,6 @@ const table = makeRecords(ranked, [
     words: { marked: "failed", warn: "warned", pass: "passed", limit: "limit" },
   },
 });
-
-/* The chosen record, or the overview where none is. */
-function show(row) {
-  showSheet([row === null ? overview() : sheetOf(row)], row === null ? "" : fragmentOf(row));
-}
 
 /* A button that opens a record. */
 function recordButton(row, text, look) {
@@ -102,8 +93,8 @@ onKeys(document, (event) => {
 const PRINTED = 40;
 
 window.addEventListener("beforeprint", () => {
-  const sheets = wrongRows.slice(0, PRINTED).map((row) => element("article", sheetOf(row)));
-  byId("print").replaceChildren(overview(), ...sheets);
+  const sheets = wrongRows.slice(0, PRINTED).map((row) => element("article", table.fullSheet(row)));
+  byId("print").replaceChildren(...overview(), ...sheets);
 });
 window.addEventListener("afterprint", () => byId("print").replaceChildren());
 
@@ -115,4 +106,4 @@ showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} fai
 choices(byId("by"), GROUPINGS.map(([name], place) => [name, place]), showGroups);
 byId("show-overview").addEventListener("click", showOverview);
 showGroups(0);
-table.followLinks(linkedRow, showOverview);
+table.openLinked(showOverview);

@@ -26,7 +26,8 @@ const table = makeRecords(ranked, [
   ...(hasSides ? [sideColumn("Target"), sideColumn("Golden")] : []),
   { title: "Group", of: (row) => row[ROW.group] },
 ], {
-  open: show, label: "Differences", noun: [page.noun],
+  label: "Differences", noun: [page.noun], nameOf: (row) => row[ROW.name], sheetOf,
+  emptySheet: () => [element("p", "Nothing differs. Choose a row to see it in full.", "soft")],
   outcomes: OUTCOMES, outcomeOf: (row) => row[ROW.outcome],
   shown: differs ? OUTCOMES.filter((outcome) => outcome !== "pass") : OUTCOMES,
   groups: { describe: describeGroup },
@@ -38,16 +39,14 @@ const table = makeRecords(ranked, [
   } : null,
 });
 
-/* One row in full. */
-
-function show(row) {
-  const [name, group, outcome, why] = row, number = [page.numberTitle.toLowerCase(), numberText(numberOf(row))];
-  showSheet([
-    element("h2", name), linkButton(name), ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] }),
+function sheetOf(row) {
+  const [, group, outcome, why] = row, number = [page.numberTitle.toLowerCase(), numberText(numberOf(row))];
+  return [
+    ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] }),
     factsList([["result", outcome, outcome], ["why", why], number, ["group", group]]),
     ...(row[ROW.target] || row[ROW.golden] ? sides(row[ROW.target], row[ROW.golden]) : []),
     ...titledTexts(row[ROW.details]),
-  ], name);
+  ];
 }
 
 /* Both sides, with what differs marked: all but what they begin and end with alike. */
@@ -72,8 +71,4 @@ showHeader(page.title, page.about, page.notes);
 byId("plot-box").hidden = !page.numberTitle;
 table.groups.show(ranked, (row) => [row[ROW.group]]);
 table.refresh();
-const nothing = element("p", "Nothing differs. Choose a row to see it in full.", "soft");
-table.followLinks((fragment) => page.rows.find((row) => row[ROW.name] === fragment), () => {
-  if (differs) table.goTo(ranked[0]);
-  else byId("details").replaceChildren(nothing);
-});
+table.openLinked(() => (differs ? table.goTo(ranked[0]) : table.choose(null)));

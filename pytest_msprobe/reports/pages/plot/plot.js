@@ -1,7 +1,7 @@
 /* Numbers of many calls along one axis, on a logarithmic scale, by uPlot. Zero has a band of its own; infinity and what
    could not be measured share one. */
 
-const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, TEXT_STEP = 10, LEAST_DECADES = 2, BAND = 28, AROUND = 52;
+const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, LEAST_DECADES = 2, BAND = 28, AROUND = 52;
 const WHOLE_STEPS = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 const isFinitePositive = (value) => value > 0 && value < Infinity;
 
@@ -86,7 +86,7 @@ class LogPlot {
   #powers() {
     const every = Math.ceil((this.highest - this.lowest) / Math.max(1, Math.floor(this.room / 20)));
     const powers = [];
-    for (let power = this.lowest; power <= this.highest; power += every) powers.push([power, powerText(power)]);
+    for (let power = this.lowest; power <= this.highest; power += every) powers.push([power, numberText(10 ** power)]);
     if (this.foot < this.lowest) powers.unshift([this.#level(0), "0"]);
     if (this.top > this.highest) powers.push([this.#level(Infinity), "inf, n/a"]);
     const splits = () => powers.map(([at]) => at), values = () => powers.map(([, text]) => text);
@@ -111,9 +111,9 @@ class LogPlot {
     // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
     const spotOf = (one) => (LOOKS.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);
     const spots = [...new Map(this.drawn.map((one) => [spotOf(one), one])).values()];
-    const marked = spots.filter(({ point }) => point.isMarked);
-    for (const one of spots) if (!one.point.isMarked) square(pen, one, this.isLine ? 7 : 3);
-    for (const { value, text, outcome } of this.limits) limitText(pen, text, y(value) - 4, outcome, marked, ends);
+    const [marked, others] = [true, false].map((isMarked) => spots.filter(({ point }) => Boolean(point.isMarked) === isMarked));
+    for (const one of others) square(pen, one, this.isLine ? 7 : 3);
+    for (const { value, text, outcome } of this.limits) limitText(pen, text, y(value) - 4, outcome, ends[1]);
     for (const one of marked) square(pen, one, 7);
     pen.restore();
   }
@@ -144,27 +144,15 @@ function square(pen, { point, x, y }, size) {
   pen.fillRect(x - size / 2, y - size / 2, size, size);
 }
 
-/* The text of a limit on this base line, as far to the right as it has no marked point under it. */
-function limitText(pen, text, base, outcome, marked, [first, last]) {
-  pen.font = PLOT_FONT;
-  pen.textAlign = "left";
-  const { width } = pen.measureText(text), near = marked.filter(({ y }) => y > base - 14 && y < base + 6);
-  let left = last - width;
-  while (left > first && near.some(({ x }) => x > left - 6 && x < left + width + 6)) left -= TEXT_STEP;
-  if (left <= first) left = last - width;
+/* The text of a limit, at the right end of its line. */
+function limitText(pen, text, base, outcome, last) {
+  Object.assign(pen, { font: PLOT_FONT, textAlign: "left" });
+  const left = last - pen.measureText(text).width;
   pen.fillStyle = themeColour("back");
-  pen.fillRect(left - 2, base - 10, width + 4, 12);
+  pen.fillRect(left - 2, base - 10, last - left + 4, 12);
   pen.fillStyle = themeColour(outcome);
   pen.fillText(text, left, base);
 }
-
-/* A power of ten as one reads it: 0.01, 1, 100, 10⁴. */
-function powerText(power) {
-  if (Math.abs(power) <= 3) return power < 0 ? (10 ** power).toFixed(-power) : String(10 ** power);
-  return `10${[...String(power)].map((sign) => SUPERSCRIPTS[sign]).join("")}`;
-}
-
-const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 
 /* What the marks of a plot mean: `words` of those outcomes that points have, and of marked points and limits. */
 function plotLegend({ points, limits, words }) {

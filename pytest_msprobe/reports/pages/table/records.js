@@ -6,18 +6,20 @@ const gravityOf = (outcome) => (LOOKS.includes(outcome) ? LOOKS.indexOf(outcome)
 
 /* `rows` are in their first order. `outcomeOf` says what came of a row, `textOf` what a search looks through besides the
    columns, `isWanted` whether filters of the page show it and `forget` takes those back; `shown` outcomes are seen at
-   first, all others where there is none. `open` shows a row, or what is seen where none is chosen.
+   first, all others where there is none.
 
+   `nameOf` names a row, with `placesOf` where several have this name: together the end of an address that opens it.
+   `sheetOf` gives what is known of a row, `emptySheet` what is seen where none is chosen; or `open` shows both itself.
    `groups`: see makeGroups; they are of rows or of what `of` gives for a row.
    `plot`: see LogPlot; `pointOf` gives the point of a row, `points` are all of them, `words` say what their marks mean.
    Those of the rows that are seen are drawn, or all where it `keeps` them. */
 function makeRecords(rows, columns, {
   outcomes, outcomeOf, textOf = () => [], noun, names = {}, shown = outcomes, isWanted = () => true, forget = () => {},
-  open, groups, plot, ...options
+  nameOf, placesOf = () => [], sheetOf, emptySheet = () => [], open, groups, plot, ...options
 }) {
   const seen = new Set(shown), counts = {}, texts = new Map(), searched = columns.filter((column) => !column.number);
   const table = makeTable(byId("scroller"), rows, columns, { ...options, open: (row) => {
-    open(row);
+    (open ?? openSheet)(row);
     drawing?.choose(plot.pointOf(row));
   } });
   const drawing = plot && new LogPlot(byId("plot"), { choose: ({ row }) => goTo(row), ...plot });
@@ -65,6 +67,25 @@ function makeRecords(rows, columns, {
     refresh();
   }
 
+  const fragmentOf = (row) => [nameOf(row), ...placesOf(row)].join("::");
+
+  /* All of a row; a line may break after the dots and slashes of its name. */
+  function fullSheet(row) {
+    const title = nameOf(row).split(/(?<=[./])/).flatMap((part) => [part, element("wbr")]);
+    return [element("h2", title), linkButton(fragmentOf(row)), ...sheetOf(row)];
+  }
+
+  function openSheet(row) {
+    if (row === null) showSheet(emptySheet(), "");
+    else showSheet(fullSheet(row), fragmentOf(row));
+  }
+
+  /* Open the row that the address names, or else what is seen first. */
+  function openLinked(openFirst) {
+    const isNamed = (fragment) => (row) => fragment === nameOf(row) || fragment.startsWith(`${nameOf(row)}::`);
+    followLinks((fragment) => rows.find((row) => fragmentOf(row) === fragment) ?? rows.find(isNamed(fragment)), openFirst);
+  }
+
   /* Open what the address leads to as `find` says, or else what is seen first. */
   function followLinks(find, openFirst) {
     onLink((fragment) => {
@@ -85,7 +106,7 @@ function makeRecords(rows, columns, {
   }));
   onWords(byId("search"), (typed) => { words = typed; refresh(); });
   if (plot) byId("plot-box").append(plotLegend(plot));
-  return { ...table, refresh, goTo, widen, followLinks, counts, groups: grouped, plot: drawing, drawPlot };
+  return { ...table, refresh, goTo, widen, followLinks, openLinked, fullSheet, fragmentOf, counts, groups: grouped, plot: drawing, drawPlot };
 }
 
 /* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */

@@ -38,7 +38,9 @@ const table = makeRecords(page.rows, [
   ...otherMetrics,
   { title: "#", number: true, of: (row) => callOf(row)[CALL.order] },
 ], {
-  open: describe, label: "Values", look: (row) => row[ROW.cause], noun: ["value"],
+  label: "Values", look: (row) => row[ROW.cause], noun: ["value"], sheetOf,
+  nameOf: (row) => row[ROW.name], placesOf: (row) => (page.pairs.length > 1 ? [page.pairs[callOf(row)[CALL.pair]]] : []),
+  emptySheet: () => [element("p", "Choose a value of the table, a point of the plot or a module.", "soft")],
   outcomes: OUTCOMES, outcomeOf: (row) => row[ROW.outcome],
   textOf: (row) => [callOf(row)[CALL.golden], callOf(row)[CALL.module]],
   isWanted: (row) => chosenPair < 0 || callOf(row)[CALL.pair] === chosenPair,
@@ -59,19 +61,11 @@ function showPair(pair) {
 
 /* One row in full. */
 
-function describe(row) {
-  const nothing = element("p", "Choose a value of the table, a point of the plot or a module.", "soft");
-  showSheet(row === null ? [nothing] : sheetOf(row), row === null ? "" : fragmentOf(row));
-}
-
 function sheetOf(row) {
   const call = callOf(row), number = row[ROW.call];
-  const inGraph = inGraphs.has(number) ? [button("show in the graph", () => showInGraph(number)), " "] : [];
   return [
-    // A line may break after the dots and slashes of the name alone.
-    element("h2", row[ROW.name].split(/(?<=[./])/).flatMap((part) => [part, element("wbr")])),
-    element("p", [...inGraph, linkButton(fragmentOf(row))]), ...wrongValues(number), ...commandsOf(call),
-    factsOf(row, call),
+    ...(inGraphs.has(number) ? [button("show in the graph", () => showInGraph(number))] : []),
+    ...wrongValues(number), ...commandsOf(call), factsOf(row, call),
     ...[row[ROW.messages], call[CALL.reason]].filter(Boolean).map((text) => element("pre", text)),
     ...(row[ROW.histogram].length ? [element("h3", "Elements by relative error"), histogram(row[ROW.histogram])] : []),
     ...titledTexts([["Called at", page.stacks[call[CALL.stack]]]]),
@@ -115,15 +109,6 @@ function histogram(counts) {
   return barChart(page.bins, [["target", counts]], {
     label: "Elements by relative error", titleOf: (name, count) => `${name}: ${count}`,
   });
-}
-
-function fragmentOf(row) {
-  const pair = callOf(row)[CALL.pair];
-  return pair ? `${row[ROW.name]}::${page.pairs[pair]}` : row[ROW.name];
-}
-
-function linkedRow(fragment) {
-  return page.rows.find((row) => fragment.startsWith(row[ROW.name]) && fragmentOf(row) === fragment);
 }
 
 /* What came of calls together: the worst outcome, the greatest error, how many are wrong, whether one is a culprit. */
@@ -236,4 +221,4 @@ onKeys(byId("scroller"), () => {
 table.groups.show(page.calls, (call) => call.path.split("/"));
 table.refresh();
 views.show("table-view");
-table.followLinks(linkedRow, () => (first ? goTo(first) : table.choose(null)));
+table.openLinked(() => (first ? goTo(first) : table.choose(null)));
