@@ -26,7 +26,8 @@ const table = makeRecords(ranked, [
   { title: "#", number: true, of: (row) => row },
 ], {
   label: "Records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
-  nameOf: (row) => columnsOf.name[row], placesOf, sheetOf, emptySheet: overview,
+  nameOf: (row) => columnsOf.name[row], placesOf, textOf: (row) => [placeText(row)], sheetOf,
+  emptySheet: overview,
   groups: { describe: describeGroup },
   plot: {
     points: points.filter(Boolean), pointOf: (row) => points[row],
@@ -46,8 +47,7 @@ function recordButton(row, text, look) {
 function showGroups(by, names = []) {
   const [, nameOf, rows = ranked] = GROUPINGS[by];
   byId("by").value = by;
-  table.groups.show(rows, (row) => [nameOf(row)]);
-  table.groups.mark(names);
+  table.groups.show(rows, (row) => [nameOf(row)], names);
   table.refresh();
 }
 
@@ -63,14 +63,15 @@ function binOf(margin) {
 }
 
 function strip(rows) {
-  const counts = Map.groupBy(rows, (row) => binOf(margins[row])), limit = binOf(1);
-  const most = Math.log2(1 + Math.max(...[...counts.values()].map((one) => one.length)));
-  const bars = [...counts].map(([bin, { length }]) => {
-    const height = 2 + (11 * Math.log2(1 + length)) / most;
-    return svg("rect", { x: bin, y: 14 - height, width: 0.8, height, class: bin > limit ? "fail" : "pass" });
-  });
-  const line = svg("rect", { x: limit + 0.85, width: 0.15, height: 14, class: "soft" });
-  return svg("svg", { viewBox: `0 0 ${BINS} 14`, preserveAspectRatio: "none", "aria-hidden": "true" }, [...bars, line]);
+  const counts = Array(BINS).fill(0), limit = binOf(1);
+  for (const row of rows) counts[binOf(margins[row])] += 1;
+  const most = Math.log2(1 + Math.max(...counts));
+  const bar = (count, bin) => (count ? `M${bin} 14v-${2 + (11 * Math.log2(1 + count)) / most}h.8V14` : "");
+  const bars = (look, isShown) => svg("path", { class: look, d: counts.map((count, bin) => bar(isShown(bin) && count, bin)).join("") });
+  return svg("svg", { viewBox: `0 0 ${BINS} 14`, preserveAspectRatio: "none", "aria-hidden": "true" }, [
+    bars("pass", (bin) => bin <= limit), bars("fail", (bin) => bin > limit),
+    svg("path", { class: "soft", d: `M${limit + 0.85} 0h.15V14h-.15` }),
+  ]);
 }
 
 /* Keys that work everywhere but in a field. */

@@ -8,8 +8,8 @@ function makeGroups(box, describe, changed) {
   const newGroup = (name, outer) => ({ name, outer, depth: outer ? outer.depth + 1 : 0, rows: [], inside: new Map() });
   let everything = newGroup("everything"), chosen = everything, kept = new Set();
 
-  /* Group rows by the names that `namesOf` gives for each, the outermost first. */
-  function show(rows, namesOf) {
+  /* Group rows by the names that `namesOf` gives for each, the outermost first, and choose the group of some names. */
+  function show(rows, namesOf, names = []) {
     everything = newGroup("everything");
     for (const row of rows) {
       let group = everything;
@@ -20,7 +20,7 @@ function makeGroups(box, describe, changed) {
         group.rows.push(row);
       }
     }
-    mark([]);
+    mark(names);
   }
 
   /* Choose the group of these names, or everything where there are none. */

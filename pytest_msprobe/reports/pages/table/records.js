@@ -28,8 +28,8 @@ function makeRecords(rows, columns, {
   for (const row of rows) counts[outcomeOf(row)] = (counts[outcomeOf(row)] ?? 0) + 1;
 
   function refresh() {
-    const isIn = (row) => isWanted(row) && (!grouped || grouped.has(of(row)));
-    const found = rows.filter((row) => seen.has(outcomeOf(row)) && isIn(row) && matches(row));
+    const inGroup = grouped ? rows.filter((row) => grouped.has(of(row))) : rows;
+    const found = inGroup.filter((row) => seen.has(outcomeOf(row)) && isWanted(row) && matches(row));
     const where = grouped?.path().length ? `: ${grouped.path().join(".")}` : "";
     byId("count").textContent = `${found.length} of ${plural(rows.length, ...noun)}${where}`;
     byId("scroller").scrollTop = 0;
@@ -82,14 +82,16 @@ function makeRecords(rows, columns, {
 
   /* Open the row that the address names, or else what is seen first. */
   function openLinked(openFirst) {
-    const isNamed = (fragment) => (row) => fragment === nameOf(row) || fragment.startsWith(`${nameOf(row)}::`);
-    followLinks((fragment) => rows.find((row) => fragmentOf(row) === fragment) ?? rows.find(isNamed(fragment)), openFirst);
+    followLinks((fragment) => {
+      const named = rows.filter((row) => `${fragment}::`.startsWith(`${nameOf(row)}::`));
+      return named.find((row) => fragmentOf(row) === fragment) ?? named[0];
+    }, openFirst);
   }
 
   /* Open what the address leads to as `find` says, or else what is seen first. */
   function followLinks(find, openFirst) {
     onLink((fragment) => {
-      const row = find(fragment);
+      const row = fragment ? find(fragment) : undefined;
       if (row !== undefined) goTo(row);
       return row !== undefined;
     }, openFirst);
