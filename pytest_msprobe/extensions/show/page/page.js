@@ -67,8 +67,7 @@ function differenceView(found) {
 function sheetOf(one) {
   const sides = ["first", "second"].filter((side) => one[side]);
   return [
-    ...nextSteps({}, [["Show this again", page.command]]), ...(isPaired ? [] : tensorView(one)),
-    factsList([["result", one.outcome, one.outcome], ["why", one.reason]]),
+    ...nextSteps({}, [["Show this again", page.command]]), ...(isPaired ? [table.facts(one)] : tensorView(one)),
     ...(one.difference ? differenceView(one.difference) : []),
     element("div", sides.map((side) => element("div", [element("h3", side), ...tensorView(one[side])])), "sides"),
   ];

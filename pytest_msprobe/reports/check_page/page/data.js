@@ -4,31 +4,19 @@ const columnsOf = page.columns, wordsOf = page.words;
 const rowCount = columnsOf.name.length;
 const word = (name, row) => wordsOf[name][columnsOf[name][row]];
 const margins = columnsOf.margin.map(asNumber), atMost = new Set(page.atMost);
-const outcomeCodes = columnsOf.outcome, outcomeWords = wordsOf.outcome;
-const severityOf = outcomeWords.map(gravityOf);
-const severity = (row) => severityOf[outcomeCodes[row]];
+const severities = wordsOf.outcome.map(gravityOf), severity = (row) => severities[columnsOf.outcome[row]];
 const isWrong = (row) => severity(row) === 3;
-const NEVER = "not judged";
 
 const allRows = Array.from({ length: rowCount }, (_, row) => row);
 
-/* What records can be grouped by: a title and the name of a row's group; perhaps rows in another order than the worst first. */
+/* What records can be grouped by besides what a column says: a title and the name of a row's group; perhaps rows in another
+   order than the worst first. */
 const GROUPINGS = [
   ["API", (row) => `${word("api", row)} ${word("direction", row)}`.trim()],
-  byWord("metric that decides", "metric", NEVER),
-  byWord("dtype", "dtype", NEVER),
-  byWord("direction", "direction", "none"),
-  byWord("standard", "standard", NEVER),
+  ["Direction", (row) => word("direction", row) || "none"],
   // Each failure has a reason of its own.
-  ["reason of skips, warnings and little judged", (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
-  byWord("card", "card", "not known"),
-  byWord("dump", "dump", "the only one"),
-  ["run", (row) => runName(columnsOf.run[row])],
+  ["Reason of skips, warnings and little judged", (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
 ];
-
-function byWord(title, name, empty) {
-  return [title, (row) => word(name, row) || empty];
-}
 
 function runName(place) {
   return page.runs.length > 1 ? `${place + 1}: ${page.runs[place].name}` : page.runs[place].name;
@@ -57,5 +45,5 @@ function placesOf(row) {
 function commandsOf(row) {
   const rerun = word("rerun", row), dump = word("chosen", row).replace(/::$/, "");
   const values = { rerun, saved: page.details[row]?.saved || undefined, ...(dump && { dump, record: columnsOf.name[row] }) };
-  return rerun.length ? nextSteps(values, [[rerunTitle(row), ["<rerun>"]], ...page.commands]) : [];
+  return rerun.length ? nextSteps(values, [[page.runs[columnsOf.run[row]].rerunTitle, ["<rerun>"]], ...page.commands]) : [];
 }

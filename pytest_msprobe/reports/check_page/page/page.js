@@ -8,8 +8,8 @@ const points = allRows.map((row) => (severity(row) === 0 ? null : {
   get label() { return `${columnsOf.name[row]} ${placeText(row)}`; },
 }));
 
-const wordColumn = (title, name) => ({ title, of: (row) => word(name, row) });
-const table = makeRecords(ranked, [
+const wordColumn = (title, name) => ({ title, isGroup: true, of: (row) => word(name, row) });
+const columns = [
   { title: "Result", of: outcomeOf, by: severity, look: outcomeOf },
   ...historyColumns(),
   { title: "Record", name: true, of: (row) => columnsOf.name[row] },
@@ -17,17 +17,17 @@ const table = makeRecords(ranked, [
     title: "Error / allowed", number: true,
     of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : ""),
   },
-  { ...wordColumn("Why", "reason"), grow: true },
+  { title: "Why", grow: true, of: (row) => word("reason", row) },
   wordColumn("Dtype", "dtype"), wordColumn("Metric that decides", "metric"), wordColumn("Standard", "standard"),
   { title: "Seconds", number: true, of: (row) => columnsOf.seconds[row] || "" },
   ...(wordsOf.card.length > 1 ? [wordColumn("Card", "card")] : []),
   ...(wordsOf.dump.length > 1 ? [wordColumn("Dump", "dump")] : []),
-  ...(page.runs.length > 1 ? [{ title: "Run", of: (row) => runName(columnsOf.run[row]) }] : []),
+  ...(page.runs.length > 1 ? [{ title: "Run", isGroup: true, of: (row) => runName(columnsOf.run[row]) }] : []),
   { title: "#", number: true, of: (row) => row },
-], {
+];
+const table = makeRecords(ranked, columns, {
   label: "Records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
-  nameOf: (row) => columnsOf.name[row], placesOf, textOf: (row) => [placeText(row)], sheetOf,
-  emptySheet: overview,
+  nameOf: (row) => columnsOf.name[row], placesOf, textOf: (row) => [placeText(row)], sheetOf, emptySheet: overview,
   groups: { describe: describeGroup },
   plot: {
     points: points.filter(Boolean), pointOf: (row) => points[row],
@@ -44,16 +44,19 @@ function recordButton(row, text, look) {
 
 /* Groups: how many of each failed, and the shares of the limits that they used up, small to the left, with the limit. */
 
+const byColumn = columns.filter(({ isGroup }) => isGroup).map(({ title, of }) => [title, (row) => of(row) || "none"]);
+const groupings = [...GROUPINGS, ...byColumn];
+
 function showGroups(by, names = []) {
-  const [, nameOf, rows = ranked] = GROUPINGS[by];
+  const [, nameOf, rows = ranked] = groupings[by];
   byId("by").value = by;
   table.groups.show(rows, (row) => [nameOf(row)], names);
   table.refresh();
 }
 
-function describeGroup({ name, rows }) {
+function describeGroup({ rows }) {
   const wrong = rows.filter(isWrong).length;
-  return { title: name, counts: wrongText(wrong, rows.length), look: wrong ? "fail" : "soft", more: [strip(rows.filter(severity))] };
+  return { counts: wrongText(wrong, rows.length), look: wrong ? "fail" : "soft", more: [strip(rows.filter(severity))] };
 }
 
 function binOf(margin) {
@@ -76,17 +79,11 @@ function strip(rows) {
 
 /* Keys that work everywhere but in a field. */
 
-function nextFailure() {
-  const rows = table.rows(), at = rows.indexOf(table.chosen());
-  const next = rows.find((row, place) => place > at && isWrong(row)) ?? rows.find(isWrong);
-  if (next !== undefined) table.goTo(next);
-}
-
 const showOverview = () => table.choose(null);
 
 onKeys(document, (event) => {
   if (event.key === "Escape" && event.target === byId("search")) byId("scroller").focus();
-  return isForPage(event) ? { f: nextFailure, o: showOverview } : {};
+  return isForPage(event) ? { f: () => table.goOn(isWrong), o: showOverview } : {};
 });
 
 /* Paper has no table to scroll: it gets the overview and the worst records in full. */
@@ -104,7 +101,7 @@ const where = isOneRun ? run.name : `${page.runs.length} runs`;
 const facts = [run.began, ...run.devices].filter(Boolean).join(", ");
 const about = isOneRun ? facts : "Each record of each run, the worst first";
 showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about, runNotes());
-choices(byId("by"), GROUPINGS.map(([name], place) => [name, place]), showGroups);
+choices(byId("by"), groupings.map(([name], place) => [name, place]), showGroups);
 byId("show-overview").addEventListener("click", showOverview);
 showGroups(0);
 table.openLinked(showOverview);

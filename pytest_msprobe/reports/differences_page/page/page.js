@@ -17,7 +17,7 @@ const numberColumn = {
   title: page.numberTitle, number: true, of: (row) => numberOf(row) ?? "not measured",
   by: (row) => numberOf(row) ?? (severity(row) === 3 ? Infinity : ""),
 };
-const sideColumn = (title) => ({ title, of: (row) => row[ROW[title.toLowerCase()]] });
+const sideColumn = (title) => ({ title, isApart: true, of: (row) => row[ROW[title.toLowerCase()]] });
 const table = makeRecords(ranked, [
   { title: "Result", of: (row) => row[ROW.outcome], by: severity, look: (row) => row[ROW.outcome] },
   { title: "Name", name: true, of: (row) => row[ROW.name] },
@@ -40,12 +40,9 @@ const table = makeRecords(ranked, [
 });
 
 function sheetOf(row) {
-  const [, group, outcome, why] = row, number = [page.numberTitle.toLowerCase(), numberText(numberOf(row))];
   return [
-    ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] }),
-    factsList([["result", outcome, outcome], ["why", why], number, ["group", group]]),
-    ...(row[ROW.target] || row[ROW.golden] ? sides(row[ROW.target], row[ROW.golden]) : []),
-    ...titledTexts(row[ROW.details]),
+    ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] }), table.facts(row),
+    ...(row[ROW.target] || row[ROW.golden] ? sides(row[ROW.target], row[ROW.golden]) : []), ...titledTexts(row[ROW.details]),
   ];
 }
 
@@ -62,9 +59,9 @@ function sides(target, golden) {
   });
 }
 
-function describeGroup({ name, rows }) {
+function describeGroup({ rows }) {
   const worst = Math.max(...rows.map(severity)), wrong = rows.filter((row) => severity(row) >= 2).length;
-  return { title: name, counts: wrongText(wrong, rows.length), look: worst >= 2 ? LOOKS[worst] : "soft" };
+  return { counts: wrongText(wrong, rows.length), look: worst >= 2 ? LOOKS[worst] : "soft" };
 }
 
 showHeader(page.title, page.about, page.notes);

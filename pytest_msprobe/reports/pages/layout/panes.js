@@ -8,41 +8,31 @@ class Pane {
   constructor(box) {
     const title = box.getAttribute("aria-label"), { direction } = box.parentElement.dataset;
     Object.assign(this, { box, name: `${kindOfPage}.${box.id}`, side: direction === "row" ? "width" : "height" });
-    this.button = button("", () => this.setFolded(!this.isFolded), "fold");
+    this.button = button("", () => this.change({ isFolded: !this.isFolded }), "fold");
     filled(this.button, [], { "aria-label": `show ${title}`, "aria-controls": box.id });
     box.prepend(element("div", [this.button, element("h2", title)], "pane-head"));
     this.line = this.#separator(title);
-    this.#resize(remembered(`${this.name}.size`, box.dataset.size));
-    this.#fold(remembered(`${this.name}.folded`, window.innerWidth < Number(box.dataset.folds ?? 0) && !isNarrow()));
+    const isFolded = window.innerWidth < Number(box.dataset.folds ?? 0) && !isNarrow();
+    this.state = remembered(this.name, { size: box.dataset.size, isFolded });
+    this.#show();
   }
 
   get size() { return Math.round(this.box.getBoundingClientRect()[this.side]); }
-  get isFolded() { return this.box.classList.contains("folded"); }
+  get isFolded() { return this.state.isFolded; }
 
-  #resize(size) {
+  /* What does not fit is cut by the style. */
+  #show() {
+    const { size, isFolded } = this.state;
     this.box.style[this.side] = `${Math.max(this.box.dataset.least ?? LEAST_PANE[this.side], size)}px`;
-    this.line.setAttribute("aria-valuenow", Math.round(size));
-  }
-
-  #fold(isFolded) {
     this.box.classList.toggle("folded", isFolded);
     this.button.setAttribute("aria-expanded", String(!isFolded));
+    this.line.setAttribute("aria-valuenow", this.size);
   }
 
-  setFolded(isFolded) {
-    this.#fold(isFolded);
-    this.#changed("folded", isFolded);
-  }
-
-  setSize(size) {
-    this.#resize(size);
-    // What does not fit is cut by the style.
-    this.#resize(this.size);
-    this.#changed("size", this.size);
-  }
-
-  #changed(what, value) {
-    remember(`${this.name}.${what}`, value);
+  change(change) {
+    Object.assign(this.state, change);
+    this.#show();
+    remember(this.name, this.state);
     window.dispatchEvent(new Event("resize"));
   }
 
@@ -53,11 +43,11 @@ class Pane {
       role: "separator", tabindex: 0, "aria-orientation": isRow ? "vertical" : "horizontal",
       "aria-label": `Size of ${title}`, "aria-controls": this.box.id, "aria-valuemin": 0, "aria-valuemax": 4000,
     });
-    onDrag(line, () => this.size, (size, x, y) => this.setSize(size + sign * (isRow ? x : y)));
-    line.addEventListener("dblclick", () => this.setSize(this.box.dataset.size));
-    const resize = ([down, right]) => () => this.setSize(this.size + sign * (down + right) * PANE_STEP);
+    onDrag(line, () => this.size, (size, x, y) => this.change({ size: size + sign * (isRow ? x : y) }));
+    line.addEventListener("dblclick", () => this.change({ size: this.box.dataset.size }));
+    const resize = ([down, right]) => () => this.change({ size: this.size + sign * (down + right) * PANE_STEP });
     const moves = Object.fromEntries(Object.entries(ARROWS).map(([key, move]) => [key, resize(move)]));
-    onKeys(line, () => ({ ...moves, Enter: () => this.setFolded(!this.isFolded) }));
+    onKeys(line, () => ({ ...moves, Enter: () => this.button.click() }));
     this.box[sign > 0 ? "after" : "before"](line);
     return line;
   }
@@ -87,7 +77,7 @@ function makePanes(box) {
 
 /* Unfold a pane; on a narrow screen also scroll to it, but not away from the head of a page that opens without a link. */
 function openPane(id) {
-  if (panes.get(id)?.isFolded) panes.get(id).setFolded(false);
+  if (panes.get(id)?.isFolded) panes.get(id).change({ isFolded: false });
   if (isNarrow() && (document.readyState === "complete" || location.hash)) byId(id).scrollIntoView();
 }
 

@@ -36,31 +36,22 @@ function linkButton(fragment) {
 }
 
 function copyButton(words, text, look) {
-  const made = button(words, async () => {
-    made.textContent = (await copied(text())) ? "copied" : "could not be copied";
+  const made = button(words, () => {
+    made.textContent = isCopied(text()) ? "copied" : "could not be copied";
     setTimeout(() => { made.textContent = words; }, 1500);
   }, look);
   return made;
 }
 
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return copiedFromField(text);
-  }
-}
-
-// A page from disk may be refused the clipboard; a selected field is copied there as well.
-function copiedFromField(text) {
+// A page from disk, from a plain server or in a frame may be refused the clipboard; what is selected is copied everywhere.
+function isCopied(text) {
   const field = element("textarea", text, "unseen"), focused = document.activeElement;
   document.body.append(field);
   field.select();
-  const isCopied = document.execCommand("copy");
+  const done = document.execCommand("copy");
   field.remove();
   focused?.focus();
-  return isCopied;
+  return done;
 }
 
 /* Commands that go on from what is open, as titles and words; in a word <dump>, <record> and so on are the value of that

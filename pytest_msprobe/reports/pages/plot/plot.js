@@ -19,10 +19,11 @@ class LogPlot {
     Object.assign(this, { box, titles, limits, isLine, placeText, points: [], drawn: [] });
     this.tip = element("div", [], "tip");
     this.ring = element("div", [], "ring");
-    const drawAgain = () => this.draw(this.points, this.chosen), sizeOf = ({ width, height } = {}) => `${width} ${height}`;
+    const drawAgain = () => this.draw(this.points, this.chosen);
     window.addEventListener("themechange", drawAgain);
     onSize(box, () => {
-      if (sizeOf(this.plot) !== sizeOf({ width: box.clientWidth, height: box.clientHeight })) drawAgain();
+      const { width, height } = this.plot ?? {};
+      if (width !== box.clientWidth || height !== box.clientHeight) drawAgain();
     });
     box.addEventListener("mousemove", (event) => this.#tipOf(this.#nearest(event)));
     box.addEventListener("mouseleave", () => this.#tipOf(null));

@@ -5,17 +5,17 @@
 const MOST_GROUPS = 300;
 
 function makeGroups(box, describe, changed) {
-  const newGroup = (name, outer) => ({ name, outer, depth: outer ? outer.depth + 1 : 0, rows: [], inside: new Map() });
-  let everything = newGroup("everything"), chosen = everything, kept = new Set();
+  const newGroup = (names) => ({ names, depth: names.length, rows: [], inside: new Map() });
+  let everything = newGroup([]), chosen = everything, kept = new Set(), around = new Set();
 
   /* Group rows by the names that `namesOf` gives for each, the outermost first, and choose the group of some names. */
   function show(rows, namesOf, names = []) {
-    everything = newGroup("everything");
+    everything = newGroup([]);
     for (const row of rows) {
       let group = everything;
       group.rows.push(row);
       for (const name of namesOf(row)) {
-        if (!group.inside.has(name)) group.inside.set(name, newGroup(name, group));
+        if (!group.inside.has(name)) group.inside.set(name, newGroup([...group.names, name]));
         group = group.inside.get(name);
         group.rows.push(row);
       }
@@ -25,7 +25,8 @@ function makeGroups(box, describe, changed) {
 
   /* Choose the group of these names, or everything where there are none. */
   function mark(names) {
-    chosen = names.reduce((group, name) => group.inside.get(name) ?? group, everything);
+    around = new Set([chosen = everything]);
+    for (const name of names) around.add(chosen = chosen.inside.get(name) ?? chosen);
     kept = new Set(chosen.rows);
     const isHere = box.contains(document.activeElement);
     box.replaceChildren(...lines(everything));
@@ -35,25 +36,23 @@ function makeGroups(box, describe, changed) {
   function lines(group) {
     group.about ??= describe(group);
     const inside = [...group.inside.values()], left = inside.length - MOST_GROUPS;
-    const isOpen = !group.outer || group.about.isOpen || pathOf(chosen).includes(group);
-    const within = isOpen ? inside.slice(0, MOST_GROUPS).flatMap(lines) : [];
+    const isOpen = group.about.isOpen || around.has(group), within = isOpen ? inside.slice(0, MOST_GROUPS).flatMap(lines) : [];
     return [line(group, isOpen), ...within, ...(isOpen && left > 0 ? [element("p", `and ${left} more`)] : [])];
   }
 
-  function line(group, isOpen) {
-    const { counts, look, title, more = [], isMarked } = group.about;
-    const content = [element("span", group.name, isMarked ? "name marked" : "name"), element("span", counts, look), ...more];
+  function line({ names, depth, inside, about }, isOpen) {
+    const name = names.at(-1) ?? "everything", isChosen = names === chosen.names;
+    const { counts, look, title = name, more = [], isMarked } = about;
     // What is chosen once more is left for what it is in.
-    const choose = () => { mark(namesOf(group === chosen && group.outer ? group.outer : group)); changed(); };
-    const made = button(content, choose, "", group === chosen);
-    if (group.outer && group.inside.size) made.setAttribute("aria-expanded", isOpen);
-    return filled(made, [], { title, style: `--depth: ${Math.max(0, group.depth - 1)}` });
+    const choose = () => { mark(isChosen ? names.slice(0, -1) : names); changed(); };
+    const content = [element("span", name, isMarked ? "name marked" : "name"), element("span", counts, look), ...more];
+    const made = button(content, choose, "", isChosen);
+    if (depth && inside.size) made.setAttribute("aria-expanded", isOpen);
+    return filled(made, [], { title, style: `--depth: ${Math.max(0, depth - 1)}` });
   }
 
-  const pathOf = (group) => (group.outer ? [...pathOf(group.outer), group] : []);
-  const namesOf = (group) => pathOf(group).map(({ name }) => name);
   oneStop(box, "button");
-  return { show, mark, has: (row) => chosen === everything || kept.has(row), path: () => namesOf(chosen) };
+  return { show, mark, has: (row) => chosen === everything || kept.has(row), names: () => chosen.names };
 }
 
 /* "3 of 5" where three are wrong. */

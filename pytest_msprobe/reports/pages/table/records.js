@@ -30,7 +30,7 @@ function makeRecords(rows, columns, {
   function refresh() {
     const inGroup = grouped ? rows.filter((row) => grouped.has(of(row))) : rows;
     const found = inGroup.filter((row) => seen.has(outcomeOf(row)) && isWanted(row) && matches(row));
-    const where = grouped?.path().length ? `: ${grouped.path().join(".")}` : "";
+    const where = grouped?.names().length ? `: ${grouped.names().join(".")}` : "";
     byId("count").textContent = `${found.length} of ${plural(rows.length, ...noun)}${where}`;
     byId("scroller").scrollTop = 0;
     table.show(found);
@@ -67,12 +67,25 @@ function makeRecords(rows, columns, {
     refresh();
   }
 
+  /* Go to the next row of a kind in the table, or to the one before where the step is -1; after the last comes the first. */
+  function goOn(isSought, step = 1) {
+    const all = step > 0 ? table.rows() : table.rows().toReversed(), at = all.indexOf(table.chosen());
+    const found = all.find((row, place) => place > at && isSought(row)) ?? all.find(isSought);
+    if (found !== undefined) goTo(found);
+  }
+
   const fragmentOf = (row) => [nameOf(row), ...placesOf(row)].join("::");
 
   /* All of a row; a line may break after the dots and slashes of its name. */
   function fullSheet(row) {
     const title = nameOf(row).split(/(?<=[./])/).flatMap((part) => [part, element("wbr")]);
     return [element("h2", title), linkButton(fragmentOf(row)), ...sheetOf(row)];
+  }
+
+  /* What the columns say of a row, but those of which the sheet says more apart, and more of it. */
+  function facts(row, more = []) {
+    const shown = columns.filter(({ name, isApart }) => !name && !isApart);
+    return factsList([...shown.map((column) => [column.title, shownText(column, row), column.look?.(row)]), ...more]);
   }
 
   function openSheet(row) {
@@ -108,7 +121,7 @@ function makeRecords(rows, columns, {
   }));
   onWords(byId("search"), (typed) => { words = typed; refresh(); });
   if (plot) byId("plot-box").append(plotLegend(plot));
-  return { ...table, refresh, goTo, widen, followLinks, openLinked, fullSheet, fragmentOf, counts, groups: grouped, plot: drawing, drawPlot };
+  return { ...table, refresh, goTo, goOn, widen, followLinks, openLinked, fullSheet, facts, fragmentOf, counts, groups: grouped, plot: drawing, drawPlot };
 }
 
 /* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */

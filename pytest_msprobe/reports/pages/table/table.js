@@ -57,7 +57,7 @@ function makeTable(box, every, columns, { open, label, look = () => "", prints =
   }
 
   function cell(column, row) {
-    const value = column.of(row), title = column.number ? numberText(value) : value ?? "";
+    const title = shownText(column, row);
     const kinds = ["number", "name", "grow"].filter((kind) => column[kind]);
     const looks = [...kinds, column.look?.(row)].filter(Boolean).join(" ");
     // What reads from the left is cut at the left in a cell that reads from the right.
@@ -98,6 +98,11 @@ function makeTable(box, every, columns, { open, label, look = () => "", prints =
   });
   window.addEventListener("afterprint", draw);
   return { show, draw, choose, scrollTo, rows: () => state.rows, chosen: () => state.chosen };
+}
+
+function shownText(column, row) {
+  const value = column.of(row);
+  return column.number ? numberText(value) : value ?? "";
 }
 
 function compareKeys(a, b, sign) {

@@ -112,7 +112,7 @@ def of_ranks(*culprits: tuple[int, int]) -> dict[str, Any]:
 def test_of_ranks_and_steps_the_title_says_how_many_values_differ_and_where_first(look: Callable[..., Any]) -> None:
     browser = look(**of_ranks((0, 2), (1, 0), (1, 2)))
     assert texts(browser, "h1") == ["3 of 24 values differ, first at step 0, rank 2"]
-    assert texts(browser, "#details dd")[0] == "step 0, rank 2"
+    assert texts(browser, "#details dd")[1:3] == ["0", "2"]
 
 
 def test_each_rank_that_differs_has_a_chip_that_leads_to_its_first_culprit(look: Callable[..., Any]) -> None:
@@ -122,7 +122,7 @@ def test_each_rank_that_differs_has_a_chip_that_leads_to_its_first_culprit(look:
         "step 1, rank 0",
     ]
     click(browser, "document.querySelector('#culprits button:last-child')")
-    assert texts(browser, "#details dd")[0] == "step 1, rank 0"
+    assert texts(browser, "#details dd")[1:3] == ["1", "0"]
 
 
 def test_rows_of_ranks_and_steps_have_a_column_for_each(look: Callable[..., Any]) -> None:

@@ -62,12 +62,14 @@ function showPair(pair) {
 /* One row in full. */
 
 function sheetOf(row) {
-  const call = callOf(row), number = row[ROW.call];
+  const call = callOf(row), number = row[ROW.call], title = "Elements by relative error";
   return [
     ...(inGraphs.has(number) ? [button("show in the graph", () => showInGraph(number))] : []),
     ...wrongValues(number), ...commandsOf(call), factsOf(row, call),
-    ...[row[ROW.messages], call[CALL.reason]].filter(Boolean).map((text) => element("pre", text)),
-    ...(row[ROW.histogram].length ? [element("h3", "Elements by relative error"), histogram(row[ROW.histogram])] : []),
+    ...(call[CALL.reason] ? [element("pre", call[CALL.reason])] : []),
+    ...(row[ROW.histogram].length ? [element("h3", title), barChart(page.bins, [["target", row[ROW.histogram]]], {
+      label: title, titleOf: (name, count) => `${name}: ${count}`,
+    })] : []),
     ...titledTexts([["Called at", page.stacks[call[CALL.stack]]]]),
   ];
 }
@@ -81,17 +83,8 @@ function factsOf(row, call) {
     const sides = [row[ROW.target], row[ROW.golden]].map((one) => numberText(asNumber(one?.[at])));
     return [title, sides.some((side) => side !== "") ? sides.join(" against ") : ""];
   });
-  return factsList([
-    ["where", page.pairs.length > 1 ? page.pairs[call[CALL.pair]] : ""],
-    ["result", row[ROW.outcome] + (row[ROW.cause] ? `, ${row[ROW.cause]}` : "")],
-    ["golden call", call[CALL.golden] ?? "none"],
-    ["module", call[CALL.module]],
-    ["dtype", row[ROW.dtype]],
-    ["shape", row[ROW.shape]],
-    ["worst element", row[ROW.worst]],
-    ...page.metrics.map((title, at) => [title, numberText(row[ROW.metrics][at])]),
-    ...statistics,
-  ]);
+  const partner = call[CALL.golden] ?? "none";
+  return table.facts(row, [["Golden call", partner], ["Module", call[CALL.module]], ["Worst element", row[ROW.worst]], ...statistics]);
 }
 
 /* Every wrong value of a call, what it was given before what it returned: there a cause is. */
@@ -103,12 +96,6 @@ function wrongValues(number) {
   const lines = wrong.map((row) => [button(placeOf(row, call), () => table.goTo(row)), `: ${message(row)}`]);
   const title = element("h3", `${plural(wrong.length, "wrong value")} of this call`);
   return wrong.length ? [title, listOf(lines, "wrong-values")] : [];
-}
-
-function histogram(counts) {
-  return barChart(page.bins, [["target", counts]], {
-    label: "Elements by relative error", titleOf: (name, count) => `${name}: ${count}`,
-  });
 }
 
 /* What came of calls together: the worst outcome, the greatest error, how many are wrong, whether one is a culprit. */
@@ -153,14 +140,10 @@ function asPoint(call, number) {
 
 /* Show a call in the table, at the worst of its values; filters that hide it are taken back. */
 function goTo(call) {
-  const number = page.calls.indexOf(call), isOfCall = (row) => row[ROW.call] === number;
-  if (!table.rows().some(isOfCall)) table.widen();
-  const worst = table.rows().filter(isOfCall).reduce((a, b) => (a === undefined || severity(b) > severity(a) ? b : a), undefined);
+  const ofCall = () => table.rows().filter((row) => callOf(row) === call), isOutput = (row) => row[ROW.name].includes(".output.");
+  if (!ofCall().length) table.widen();
+  const [worst] = ofCall().sort((a, b) => gravity(b) - gravity(a) || isOutput(b) - isOutput(a));
   if (worst !== undefined) table.goTo(worst);
-}
-
-function severity(row) {
-  return 2 * gravity(row) + row[ROW.name].includes(".output.");
 }
 
 /* The page. */
@@ -180,9 +163,8 @@ function modulePath(call) {
 /* How many values differ, and where the first of them is. */
 function answer(first) {
   const { fail: wrong = 0, warn: warned = 0, skip = 0 } = table.counts;
-  const all = `${grouped(page.rows.length)} ${page.rows.length === 1 ? "value" : "values"}`;
-  const warnings = `${grouped(warned)} ${warned === 1 ? "is" : "are"} warned of`;
-  const differing = wrong ? `${grouped(wrong)} of ${all} ${wrong === 1 ? "differs" : "differ"}` : "";
+  const all = plural(page.rows.length, "value"), warnings = `${plural(warned, "is", "are")} warned of`;
+  const differing = wrong ? `${wrong} of ${all} ${wrong === 1 ? "differs" : "differ"}` : "";
   if (!first) return page.rows.length === skip ? "nothing was compared" : `none of ${all} differs`;
   const where = page.pairs.length > 1 ? `at ${page.pairs[first[CALL.pair]]}` : `in ${first[CALL.record]}`;
   return `${differing || `none of ${all} is wrong, ${warnings}`}, first ${where}`;
@@ -213,11 +195,7 @@ choices(byId("pair"), ["all", ...page.pairs].map((name, place) => [name, place -
 });
 byId("pair").hidden = page.pairs.length < 2;
 // Of the table's keys, n and p go from culprit to culprit.
-onKeys(byId("scroller"), () => {
-  const rows = table.rows(), at = rows.indexOf(table.chosen()), go = (row) => row && table.goTo(row);
-  const last = () => rows.findLast((row, place) => place < at && isCulprit(row));
-  return { n: () => go(rows.find((row, place) => place > at && isCulprit(row))), p: () => go(last()) };
-});
+onKeys(byId("scroller"), () => ({ n: () => table.goOn(isCulprit), p: () => table.goOn(isCulprit, -1) }));
 table.groups.show(page.calls, (call) => call.path.split("/"));
 table.refresh();
 views.show("table-view");

@@ -2,17 +2,15 @@
 
 let tokenTable = null;
 
-class Token {
-  constructor(place) { this.place = place; }
-  get label() { return page.tokens.labels[this.place]; }
-  get target() { return asNumber(page.tokens.target[this.place]); }
-  get golden() { return asNumber(page.tokens.golden[this.place]); }
-  get value() { return this.target === this.golden ? 0 : Math.abs(this.target - this.golden); }
+function asToken(label, place) {
+  const [target, golden] = ["target", "golden"].map((side) => asNumber(page.tokens[side][place]));
+  const apart = target === golden ? 0 : golden - target, { clip } = page.tokens;
   // The trainer's probability divided by the engine's: the weight of importance sampling.
-  get ratio() { return this.target === this.golden ? 1 : Math.exp(this.golden - this.target); }
-  get k3() { return this.target === this.golden ? 0 : Math.expm1(this.golden - this.target) - (this.golden - this.target); }
-  get clipped() { return !(this.ratio >= 1 - page.tokens.clip && this.ratio <= 1 + page.tokens.clip); }
-  get outcome() { return this.clipped ? "fail" : "pass"; }
+  const ratio = Math.exp(apart), clipped = !(ratio >= 1 - clip && ratio <= 1 + clip);
+  return {
+    label, place, target, golden, ratio, clipped,
+    value: Math.abs(apart), k3: Math.expm1(apart) - apart, outcome: clipped ? "fail" : "pass",
+  };
 }
 
 // NaN on one side is farther apart than any number.
@@ -27,7 +25,7 @@ function tokenLimits() {
 }
 
 function drawTokens() {
-  tokenTable ??= makeTokens(page.tokens.labels.map((_, place) => new Token(place)));
+  tokenTable ??= makeTokens(page.tokens.labels.map(asToken));
 }
 
 function makeTokens(tokens) {
