@@ -34,6 +34,25 @@ def test_the_page_shows_the_verdict_the_elements_and_where_they_are(tmp_path: Pa
         assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
+@pytest.mark.slow
+def test_many_tensors_are_a_table_of_which_the_worst_is_open(tmp_path: Path, show: Show) -> None:
+    one = {name: np.arange(4, dtype=np.float32) for name in ("a", "b", "c")}
+    save_file(one, tmp_path / "first.safetensors")
+    save_file(one | {"b": np.full(4, 2, np.float32)}, tmp_path / "second.safetensors")
+    show(tmp_path / "first.safetensors", tmp_path / "second.safetensors", "--html", tmp_path / "two.html")
+    show(tmp_path / "first.safetensors", "--html", tmp_path / "one.html")
+    with open_browser() as browser:
+        browser.get((tmp_path / "two.html").as_uri())
+        assert texts(browser, "#scroller td:nth-child(2)") == ["b", "a", "c"]
+        assert texts(browser, "#details h2") == ["b"]
+        browser.find_element("css selector", "#outcomes .pass").click()
+        assert texts(browser, "#count") == ["1 of 3 tensors"]
+        browser.get((tmp_path / "one.html").as_uri() + "#c")
+        assert texts(browser, "#details h2") == ["c"]
+        assert texts(browser, "tr.chosen td") == ["c", "float32", "4", "3", "0", "1.5", "3.741657"]
+        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
 def test_the_title_counts_what_differs_and_names_the_first(tmp_path: Path, show: Show) -> None:
     one = {name: np.ones(4, np.float32) for name in ("a", "b", "c")}
     save_file(one, tmp_path / "first.safetensors")

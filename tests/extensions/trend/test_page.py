@@ -12,7 +12,7 @@ from pytest_msprobe.extensions.trend.margins import make_trend
 from pytest_msprobe.extensions.trend.trend_report import write_trend_page
 from pytest_msprobe.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
-from tests.support.browser.chromium import click, open_browser, texts, texts_drawn_on
+from tests.support.browser.chromium import click, open_browser, texts, texts_drawn_on, until
 from tests.support.journals import make_judged, with_spread, write_journal
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -64,6 +64,15 @@ def test_the_axis_of_a_chart_holds_the_largest_margin_and_factors_are_short(tmp_
         assert heights[-1] >= 10
         assert texts(driver, "#scroller tr.chosen td")[2] == "x100"
         assert texts(driver, "#details li")[-1].partition(": ")[2].startswith("2e+7 fail")
+
+
+def test_each_api_that_is_opened_has_its_own_numbers_in_one_chart(browser: Any) -> None:
+    for place, name in enumerate(texts(browser, "#scroller tbody tr:not(.gap) td:nth-child(2)")):
+        click(browser, f"document.querySelectorAll('#scroller tbody tr:not(.gap)')[{place}]")
+        until(browser, lambda: len(browser.find_elements("css selector", "#details .uplot")) == 1)
+        label = browser.find_element("css selector", "#details .plot-canvas").get_attribute("aria-label")
+        assert label == f"Margins of {name} by run"
+    click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
 
 
 def test_a_hostile_name_is_text(browser: Any) -> None:

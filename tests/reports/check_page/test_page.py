@@ -19,7 +19,7 @@ from pytest_msprobe.journal.shards import Part, whole_runs
 from pytest_msprobe.reports.check_page import write_page_of_journals
 from pytest_msprobe.results.outcomes import SkipReason
 from pytest_msprobe.results.result import DirectionResult, InputStatistics, with_called_at, with_inputs
-from tests.support.browser.chromium import click, open_browser, set_width, texts, until
+from tests.support.browser.chromium import click, open_browser, set_width, texts, texts_drawn_on, until
 from tests.support.journals import make_judged, skipped, write_journal
 
 pytestmark = pytest.mark.slow
@@ -194,6 +194,25 @@ def test_a_search_that_leaves_two_points_keeps_the_text_of_the_limit_in_the_plot
     top, decades = browser.execute_script("return [table.plot.plot.over.offsetTop, table.plot.highest - table.plot.lowest]")
     assert top >= 16
     assert decades >= 2
+
+
+def test_a_point_keeps_its_number_when_a_search_leaves_others_out(browser: Any) -> None:
+    browser.find_element("id", "search").send_keys("mul.7")
+    until(browser, lambda: texts(browser, "#count") == ["1 of 43 records"])
+    assert browser.execute_script("return table.plot.drawn.map(({ point }) => point.place)") == [7]
+    assert "7" in texts_drawn_on(browser, "table.drawPlot()")
+
+
+@pytest.mark.parametrize("pixels", [400, 900])
+def test_how_far_a_record_is_from_its_limit_is_in_sight_on_a_narrow_screen(browser: Any, pixels: int) -> None:
+    set_width(browser, pixels)
+    try:
+        browser.refresh()
+        until(browser, lambda: texts(browser, "#scroller td:nth-child(3)")[:1] == ["50"])
+        ends = "const right = (one) => document.querySelector(one).getBoundingClientRect().right;"
+        assert browser.execute_script(f"{ends} return right('#scroller td:nth-child(3)') <= right('#scroller')")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_the_text_of_the_limit_hides_no_failure(driver: Any, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ function sheetOf(one) {
   ];
 }
 
-const isPaired = page.pairs.length > 0, outcomeOf = ({ outcome = "" }) => outcome, gravity = (one) => gravityOf(one.outcome);
+const isPaired = page.pairs.length > 0;
+const outcomeOf = ({ outcome = "" }) => outcome, gravity = ({ outcome }) => gravityOf(outcome);
 const rows = isPaired ? page.pairs.toSorted((a, b) => gravity(b) - gravity(a)) : page.tensors;
 const table = makeRecords(rows, [
   ...(isPaired ? [{ title: "Result", of: outcomeOf, by: gravity, look: outcomeOf }] : []),

@@ -9,8 +9,7 @@ const isWrong = (row) => severity(row) === 3;
 
 const allRows = Array.from({ length: rowCount }, (_, row) => row);
 
-/* What records can be grouped by besides what a column says: a title and the name of a row's group; perhaps rows in another
-   order than the worst first. */
+/* What records can be grouped by besides columns: a title, the name of a row's group, perhaps rows in another order. */
 const GROUPINGS = [
   ["API", (row) => `${word("api", row)} ${word("direction", row)}`.trim()],
   ["Direction", (row) => word("direction", row) || "none"],
@@ -45,5 +44,6 @@ function placesOf(row) {
 function commandsOf(row) {
   const rerun = word("rerun", row), dump = word("chosen", row).replace(/::$/, "");
   const values = { rerun, saved: page.details[row]?.saved || undefined, ...(dump && { dump, record: columnsOf.name[row] }) };
-  return rerun.length ? nextSteps(values, [[page.runs[columnsOf.run[row]].rerunTitle, ["<rerun>"]], ...page.commands]) : [];
+  const { rerunTitle } = page.runs[columnsOf.run[row]];
+  return rerun.length ? nextSteps(values, [[rerunTitle, ["<rerun>"]], ...page.commands]) : [];
 }

@@ -7,11 +7,11 @@ const changeOf = (row) => past.words.change[past.changes[row]];
 
 /* How records changed, the gravest first: the name of their group, what is said of so many, and its look. */
 const CHANGES = {
-  broken: ["passed last time", (count) => `${plural(count, "record fails", "records fail")} that passed last time`, "fail"],
+  broken: ["passed last time", (count) => `${plural(count, "fails", "fail")} that passed last time`, "fail"],
   worse: ["worse", (count) => `${count} came closer to the limit, or went farther beyond`, "warn"],
   new: ["new", (count) => `${plural(count, "is", "are")} new`],
   better: ["better", (count) => `${count} went away from it`],
-  mended: ["failed last time", (count) => `${plural(count, "record passes", "records pass")} that failed last time`, "pass"],
+  mended: ["failed last time", (count) => `${plural(count, "passes", "pass")} that failed last time`, "pass"],
   "": ["as last time"],
 };
 const BY_CHANGE = GROUPINGS.length;
@@ -55,15 +55,11 @@ function resultsStrip(results) {
 function resultsTable(results, row) {
   const device = ({ devices }) => devices.join("; "), several = new Set(results.map(({ run }) => device(run))).size > 1;
   const titles = ["run", "result", "error / allowed", ...(several ? ["device and versions"] : [])];
+  const link = (run) => (run.page ? { href: `${run.page}#${encodeURIComponent(table.fragmentOf(row))}` } : {});
   return plainTable(titles, results.map(({ run, outcome, margin }) => [
-    run.page ? pageLink(run, row) : element("span", run.began, "", { title: run.name }),
+    element(run.page ? "a" : "span", run.began, "", { title: run.name, ...link(run) }),
     element("span", outcome, outcome), margin, ...(several ? [device(run)] : []),
   ]), "words results");
-}
-
-function pageLink(run, row) {
-  const href = `${run.page}#${encodeURIComponent(table.fragmentOf(row))}`;
-  return element("a", run.began, "", { href, title: `The page of ${run.name}` });
 }
 
 /* What is to be seen first: what failed anew, and what no earlier run has. */

@@ -3,7 +3,9 @@
 const stepsOfDumps = wordsOf.dump.map((label) => Number(/(?:^|\/)step(\d+)(?:\/|$)/.exec(label)?.[1] ?? -1));
 const stepOf = (row) => stepsOfDumps[columnsOf.dump[row]];
 
-if (new Set(stepsOfDumps).size > 1) GROUPINGS.push(["Step", (row) => (stepOf(row) < 0 ? "no step" : `step ${stepOf(row)}`), allRows]);
+const stepName = (row) => (stepOf(row) < 0 ? "no step" : `step ${stepOf(row)}`);
+
+if (new Set(stepsOfDumps).size > 1) GROUPINGS.push(["Step", stepName, allRows]);
 
 function runNotes() {
   return page.runs.flatMap((run, place) => run.notes.map((note) => (page.runs.length > 1 ? `${place + 1}: ${note}` : note)));

@@ -9,22 +9,19 @@ function overview() {
   const worst = [...wrongByApi.values()].map(([row]) => row), { seconds } = columnsOf;
   const slowest = allRows.filter((row) => seconds[row]).sort((a, b) => seconds[b] - seconds[a]);
   const named = (row) => `${columnsOf.name[row]} ${placeText(row)}`;
+  const others = (row) => wrongByApi.get(columnsOf.api[row]).length - 1;
+  const more = (row) => (others(row) ? `, and ${others(row)} more of ${word("api", row)}` : "");
   const outcomes = countBy(allRows, (row) => word("outcome", row)).map(([outcome, count]) => `${count} ${outcome}`);
   const dropped = `${page.dropped} failures have no details here, to keep the page small: the journal has them.`;
   return [
     element("h2", "Overview"), element("p", outcomes.join(", ")), ...historyOverview(),
-    ...section("Failures, the worst of each API", worst, (row) => `${marginOf(row)}  ${named(row)}${moreOfApi(row)}`),
+    ...section("Failures, the worst of each API", worst, (row) => `${marginOf(row)}  ${named(row)}${more(row)}`),
     ...counted("Skipped", (row) => severity(row) === 0),
     ...counted("Passed with little judged", (row) => severity(row) === 1 && word("reason", row)),
     ...section("Slowest, in seconds", slowest, (row) => `${seconds[row]}  ${named(row)}`),
     element("h3", "How it was judged"), runsTable(),
     ...(page.dropped ? [element("p", dropped, "warn")] : []), element("p", KEYS_HELP, "soft"),
   ];
-}
-
-function moreOfApi(row) {
-  const others = wrongByApi.get(columnsOf.api[row]).length - 1;
-  return others ? `, and ${others} more of ${word("api", row)}` : "";
 }
 
 /* How many rows have each key, the most first. */

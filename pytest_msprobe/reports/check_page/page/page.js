@@ -23,7 +23,7 @@ const columns = [
   ...(wordsOf.card.length > 1 ? [wordColumn("Card", "card")] : []),
   ...(wordsOf.dump.length > 1 ? [wordColumn("Dump", "dump")] : []),
   ...(page.runs.length > 1 ? [{ title: "Run", isGroup: true, of: (row) => runName(columnsOf.run[row]) }] : []),
-  { title: "#", number: true, of: (row) => row },
+  { title: "#", number: true, isApart: true, of: (row) => row },
 ];
 const table = makeRecords(ranked, columns, {
   label: "Records", noun: ["record"], outcomes: OUTCOMES, outcomeOf,
@@ -70,7 +70,7 @@ function strip(rows) {
   for (const row of rows) counts[binOf(margins[row])] += 1;
   const most = Math.log2(1 + Math.max(...counts));
   const bar = (count, bin) => (count ? `M${bin} 14v-${2 + (11 * Math.log2(1 + count)) / most}h.8V14` : "");
-  const bars = (look, isShown) => svg("path", { class: look, d: counts.map((count, bin) => bar(isShown(bin) && count, bin)).join("") });
+  const bars = (look, isIn) => svg("path", { class: look, d: counts.map(bar).filter((_, bin) => isIn(bin)).join("") });
   return svg("svg", { viewBox: `0 0 ${BINS} 14`, preserveAspectRatio: "none", "aria-hidden": "true" }, [
     bars("pass", (bin) => bin <= limit), bars("fail", (bin) => bin > limit),
     svg("path", { class: "soft", d: `M${limit + 0.85} 0h.15V14h-.15` }),

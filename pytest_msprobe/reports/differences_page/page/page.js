@@ -42,7 +42,8 @@ const table = makeRecords(ranked, [
 function sheetOf(row) {
   return [
     ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] }), table.facts(row),
-    ...(row[ROW.target] || row[ROW.golden] ? sides(row[ROW.target], row[ROW.golden]) : []), ...titledTexts(row[ROW.details]),
+    ...(row[ROW.target] || row[ROW.golden] ? sides(row[ROW.target], row[ROW.golden]) : []),
+    ...titledTexts(row[ROW.details]),
   ];
 }
 

@@ -43,7 +43,7 @@ function copyButton(words, text, look) {
   return made;
 }
 
-// A page from disk, from a plain server or in a frame may be refused the clipboard; what is selected is copied everywhere.
+// A page from disk, of a plain server or in a frame may be refused the clipboard, but may copy what is selected.
 function isCopied(text) {
   const field = element("textarea", text, "unseen"), focused = document.activeElement;
   document.body.append(field);

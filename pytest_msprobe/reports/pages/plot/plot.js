@@ -33,8 +33,8 @@ class LogPlot {
     });
   }
 
-  /* Points have a `place` along the axis, a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a
-     `limit` of their own, and stand out where `isMarked`. */
+  /* Points have a `place` along the axis, a `value`, number or null, an `outcome` that colours them, a `label`, perhaps
+     a `limit` of their own, and stand out where `isMarked`. */
   draw(points, chosen) {
     Object.assign(this, { points, chosen });
     if (!this.box.clientWidth) return;
@@ -60,8 +60,8 @@ class LogPlot {
 
   /* The first and last place, the lowest and highest power of ten, and how far the axis goes with the bands. */
   #measure() {
-    const places = this.points.map(({ place }) => place), first = places.reduce((a, b) => Math.min(a, b), places[0] ?? 0);
-    this.ends = [first - 0.5, places.reduce((a, b) => Math.max(a, b), first) + 0.5];
+    const places = this.points.map(({ place }) => place).sort((a, b) => a - b);
+    this.ends = [(places[0] ?? 0) - 0.5, (places.at(-1) ?? 0) + 0.5];
     const values = this.points.map(({ value }) => value);
     const limits = [...this.limits.map(({ value }) => value), ...this.points.map(({ limit }) => limit)];
     const powers = [...values, ...limits].filter(isFinitePositive).map(Math.log10);
@@ -81,7 +81,8 @@ class LogPlot {
   }
 
   #places() {
-    const values = (_, places) => places.map((place) => (place > this.ends[0] && place < this.ends[1] ? this.placeText(place) : ""));
+    const [first, last] = this.ends, text = (place) => (place > first && place < last ? this.placeText(place) : "");
+    const values = (_, places) => places.map(text);
     const base = { show: true, stroke: themeColour("soft"), width: 1 };
     return plotAxis(this.titles.x, 20, { incrs: WHOLE_STEPS, space: 60, values, grid: { show: false }, border: base });
   }
@@ -98,7 +99,8 @@ class LogPlot {
 
   #marks(plot) {
     const pen = plot.ctx, ratio = devicePixelRatio, x = (place) => plot.valToPos(place, "x", true) / ratio;
-    const y = (value) => plot.valToPos(this.#level(value), "y", true) / ratio, ends = this.ends.map(x), half = (x(1) - x(0)) / 2;
+    const y = (value) => plot.valToPos(this.#level(value), "y", true) / ratio;
+    const ends = this.ends.map(x), half = (x(1) - x(0)) / 2;
     const placed = this.points.map((point) => ({ point, x: x(point.place) }));
     const isMeasured = ({ point: { value } }) => typeof value === "number" && !Number.isNaN(value);
     this.drawn = placed.filter(isMeasured).map((one) => ({ ...one, y: y(one.point.value) }));
@@ -114,7 +116,7 @@ class LogPlot {
     // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
     const spotOf = (one) => (LOOKS.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);
     const spots = [...new Map(this.drawn.map((one) => [spotOf(one), one])).values()];
-    const [marked, others] = [true, false].map((isMarked) => spots.filter(({ point }) => Boolean(point.isMarked) === isMarked));
+    const marked = spots.filter(({ point }) => point.isMarked), others = spots.filter(({ point }) => !point.isMarked);
     for (const one of others) square(pen, one, this.isLine ? 7 : 3);
     for (const { value, text, outcome } of this.limits) limitText(pen, text, y(value) - 4, outcome, ends[1]);
     for (const one of marked) square(pen, one, 7);

@@ -1,6 +1,6 @@
-/* Rows in groups, and in groups of those: a list of buttons, in which one that is chosen shows what is in it. `describe`
-   says of a group, which has its `rows` and `depth`, its `counts` and their `look`, a `title`, `more` elements, whether it
-   `isMarked`, and whether it `isOpen` before it is chosen. `changed` is called when a reader chooses another. */
+/* Rows in groups, and in groups of those: a list of buttons, in which one that is chosen shows what is in it. Of a
+   group, which has `rows` and a `depth`, `describe` says the `counts` and their `look`, a `title`, `more` elements,
+   whether it `isMarked`, and whether it `isOpen` before it is chosen. `changed` is called when a reader chooses. */
 
 const MOST_GROUPS = 300;
 
@@ -35,9 +35,10 @@ function makeGroups(box, describe, changed) {
 
   function lines(group) {
     group.about ??= describe(group);
+    if (!group.about.isOpen && !around.has(group)) return [line(group, false)];
     const inside = [...group.inside.values()], left = inside.length - MOST_GROUPS;
-    const isOpen = group.about.isOpen || around.has(group), within = isOpen ? inside.slice(0, MOST_GROUPS).flatMap(lines) : [];
-    return [line(group, isOpen), ...within, ...(isOpen && left > 0 ? [element("p", `and ${left} more`)] : [])];
+    const more = left > 0 ? [element("p", `and ${left} more`)] : [];
+    return [line(group, true), ...inside.slice(0, MOST_GROUPS).flatMap(lines), ...more];
   }
 
   function line({ names, depth, inside, about }, isOpen) {

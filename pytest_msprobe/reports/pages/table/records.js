@@ -4,7 +4,7 @@
 const LOOKS = ["skip", "pass", "warn", "fail"];
 const gravityOf = (outcome) => (LOOKS.includes(outcome) ? LOOKS.indexOf(outcome) : LOOKS.length - 1);
 
-/* `rows` are in their first order. `outcomeOf` says what came of a row, `textOf` what a search looks through besides the
+/* `rows` are in their first order. `outcomeOf` says what came of a row, `textOf` what a search looks through besides
    columns, `isWanted` whether filters of the page show it and `forget` takes those back; `shown` outcomes are seen at
    first, all others where there is none.
 
@@ -67,7 +67,7 @@ function makeRecords(rows, columns, {
     refresh();
   }
 
-  /* Go to the next row of a kind in the table, or to the one before where the step is -1; after the last comes the first. */
+  /* Go to the next row of a kind, or to the one before where the step is -1; after the last comes the first. */
   function goOn(isSought, step = 1) {
     const all = step > 0 ? table.rows() : table.rows().toReversed(), at = all.indexOf(table.chosen());
     const found = all.find((row, place) => place > at && isSought(row)) ?? all.find(isSought);
@@ -121,7 +121,10 @@ function makeRecords(rows, columns, {
   }));
   onWords(byId("search"), (typed) => { words = typed; refresh(); });
   if (plot) byId("plot-box").append(plotLegend(plot));
-  return { ...table, refresh, goTo, goOn, widen, followLinks, openLinked, fullSheet, facts, fragmentOf, counts, groups: grouped, plot: drawing, drawPlot };
+  return {
+    ...table, refresh, goTo, goOn, widen, followLinks, openLinked, fullSheet, facts, fragmentOf, counts, drawPlot,
+    groups: grouped, plot: drawing,
+  };
 }
 
 /* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */

@@ -1,8 +1,8 @@
-/* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A column
-   has a title and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
-   `number`, `name` and `look` how it is set (a name that is too long is cut in front); one that has `grow` takes the room
-   that is left. `open` is called with a row that is chosen, or null, `look` gives a class to a row, `prints` says which
-   are on paper. */
+/* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A
+   column has a title and `of`, which returns what it shows of a row; `by` what it sorts by where that is another thing,
+   `number`, `name` and `look` how it is set (a name that is too long is cut in front); one that has `grow` takes the
+   room that is left, one that `isApart` is no line of a sheet. `open` is called with a row that is chosen, or null,
+   `look` gives a class to a row, `prints` says which are on paper. */
 
 const ROW_HEIGHT = 24, MOST_PRINTED = 100;
 
@@ -30,7 +30,7 @@ function makeTable(box, every, columns, { open, label, look = () => "", prints =
     state.given = state.rows = rows;
     if (state.sort) {
       const key = state.sort.by ?? state.sort.of, sign = state.down ? -1 : 1;
-      const keys = new Map(rows.map((row) => [row, asNumber(key(row))]));
+      const keys = new Map(rows.map((row) => [row, asNumber(key(row)) ?? ""]));
       state.rows = rows.slice().sort((a, b) => compareKeys(keys.get(a), keys.get(b), sign));
     }
     draw();
@@ -106,8 +106,7 @@ function shownText(column, row) {
 }
 
 function compareKeys(a, b, sign) {
-  const missingA = a === null || a === undefined || a === "", missingB = b === null || b === undefined || b === "";
-  if (missingA || missingB) return missingA - missingB;
+  if (a === "" || b === "") return (a === "") - (b === "");
   if (typeof a === "number" && typeof b === "number") return sign * (a < b ? -1 : a > b ? 1 : 0);
   return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
 }

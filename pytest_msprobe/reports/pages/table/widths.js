@@ -1,5 +1,5 @@
 /* How wide the columns of a table are until the reader drags the corner of a title: as what they show needs, so that no
-   number is cut. A name gives way, as it is cut in front: what comes before it, and a number next to it, are in sight. */
+   number is cut. A name, which is cut in front, gives way to what comes before it and to a number next to it. */
 
 const MOST_TEXT = 230, LEAST_NAME = 110, MOST_NAME = 260, SAMPLE = 1000;
 // As long as any number that is shown.
@@ -24,8 +24,8 @@ function columnWidths(columns, rows) {
   });
 }
 
-/* Of the texts that a column shows some of the longest, one of which is the widest. Of many rows a sample does: numbers that
-   are not whole are taken for the longest, and others have room for one digit more. */
+/* Of the texts that a column shows some of the longest, one of which is the widest. Of many rows a sample does: numbers
+   that are not whole are taken for the longest, and others have room for one digit more. */
 function longest(column, rows) {
   const every = Math.ceil(rows.length / SAMPLE), texts = new Set();
   for (let place = 0; place < rows.length; place += every) {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from selenium.webdriver.common.keys import Keys
 
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
@@ -257,6 +258,20 @@ def test_a_module_shows_what_ran_in_it_and_the_worst_of_it(look: Callable[..., A
     assert texts(browser, "#groups [aria-pressed=true] .name + span") == ["1 of 1"]
     assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
     assert browser.find_elements("css selector", "#groups span.fail")
+
+
+def test_a_module_is_chosen_by_keys_and_everything_shows_all_again(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail"), call(2)])
+    browser.execute_script("byId('groups').querySelector('button').focus()")
+    for key in (Keys.ARROW_DOWN, Keys.ENTER):
+        browser.switch_to.active_element.send_keys(key)
+    assert texts(browser, "#count") == ["6 of 6 values: model"]
+    browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert browser.switch_to.active_element.text.splitlines()[0] == "layers"
+    browser.switch_to.active_element.send_keys(Keys.HOME)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert texts(browser, "#count") == ["6 of 6 values"]
+    assert texts(browser, "#groups [aria-pressed=true] .name") == ["everything"]
 
 
 def test_the_first_culprit_lists_all_that_is_wrong_in_it_what_it_was_given_first(look: Callable[..., Any]) -> None:

@@ -13,11 +13,5 @@ function drawFed() {
       title: "Wrong by itself first", grow: true, of: (layer) => layer[LAYER.first],
       look: (layer) => (layer[LAYER.first] ? "fail" : ""),
     },
-  ], { open: showLayer, label: "Fed layers" });
-}
-
-function showLayer(layer) {
-  if (layer[LAYER.call] === null) return;
-  views.show("table-view");
-  goTo(page.calls[layer[LAYER.call]]);
+  ], { label: "Fed layers", open: ({ [LAYER.call]: call }) => { if (call !== null) lookAt(page.calls[call]); } });
 }

@@ -13,22 +13,20 @@ const CALL = { record: 0, golden: 1, pair: 2, order: 3, outcome: 4, cause: 5, re
 const MOST_CULPRITS = 8;
 // A place of a pair of dumps: [step, rank, dump]; step and rank may be null.
 const PLACE = { step: 0, rank: 1, dump: 2 };
-const placeOfPair = (row) => page.places[page.calls[row[ROW.call]][CALL.pair]];
-
-const placeTitles = ["Step", "Rank"].filter((_, at) => new Set(page.places.map((place) => place[at])).size > 1);
+const isSeveral = (place) => new Set(page.places.map((one) => one[place])).size > 1;
+const pairOf = (row) => callOf(row)[CALL.pair];
+const placeColumn = (title, place) => ({ title, number: true, of: (row) => page.places[pairOf(row)][place] });
 const metricColumn = (title, place) => ({ title, number: true, of: (row) => row[ROW.metrics][place] });
 const [firstMetric, ...otherMetrics] = page.metrics.map(metricColumn);
 const isCulprit = (row) => row[ROW.cause] === "culprit";
-const hasCulprits = page.calls.some((call) => call[CALL.cause] === "culprit");
+const culprits = page.calls.filter((call) => call[CALL.cause] === "culprit");
 const callOf = (row) => page.calls[row[ROW.call]];
 const gravity = (row) => gravityOf(row[ROW.outcome]);
 const points = page.calls.map(asPoint);
 let chosenPair = -1;
 const table = makeRecords(page.rows, [
   { title: "Result", of: (row) => row[ROW.outcome], by: gravity, look: (row) => row[ROW.outcome] },
-  ...placeTitles.map((title) => ({
-    title, number: true, of: (row) => placeOfPair(row)[title === "Step" ? PLACE.step : PLACE.rank],
-  })),
+  ...["Step", "Rank"].map(placeColumn).filter((_, place) => isSeveral(place)),
   { title: "Value", name: true, of: (row) => row[ROW.name] },
   firstMetric,
   { title: "Message", grow: true, of: (row) => row[ROW.messages] },
@@ -36,14 +34,14 @@ const table = makeRecords(page.rows, [
   { title: "Dtype", of: (row) => row[ROW.dtype] },
   { title: "Shape", of: (row) => row[ROW.shape] },
   ...otherMetrics,
-  { title: "#", number: true, of: (row) => callOf(row)[CALL.order] },
+  { title: "#", number: true, isApart: true, of: (row) => callOf(row)[CALL.order] },
 ], {
   label: "Values", look: (row) => row[ROW.cause], noun: ["value"], sheetOf,
-  nameOf: (row) => row[ROW.name], placesOf: (row) => (page.pairs.length > 1 ? [page.pairs[callOf(row)[CALL.pair]]] : []),
+  nameOf: (row) => row[ROW.name], placesOf: (row) => (page.pairs.length > 1 ? [page.pairs[pairOf(row)]] : []),
   emptySheet: () => [element("p", "Choose a value of the table, a point of the plot or a module.", "soft")],
   outcomes: OUTCOMES, outcomeOf: (row) => row[ROW.outcome],
   textOf: (row) => [callOf(row)[CALL.golden], callOf(row)[CALL.module]],
-  isWanted: (row) => chosenPair < 0 || callOf(row)[CALL.pair] === chosenPair,
+  isWanted: (row) => chosenPair < 0 || pairOf(row) === chosenPair,
   prints: (row) => !first || gravity(row) > gravityOf("pass"), forget: () => showPair(-1),
   groups: { describe: describeModule, of: callOf },
   plot: {
@@ -83,8 +81,8 @@ function factsOf(row, call) {
     const sides = [row[ROW.target], row[ROW.golden]].map((one) => numberText(asNumber(one?.[at])));
     return [title, sides.some((side) => side !== "") ? sides.join(" against ") : ""];
   });
-  const partner = call[CALL.golden] ?? "none";
-  return table.facts(row, [["Golden call", partner], ["Module", call[CALL.module]], ["Worst element", row[ROW.worst]], ...statistics]);
+  const ofCall = [["Golden call", call[CALL.golden] ?? "none"], ["Module", call[CALL.module]]];
+  return table.facts(row, [...ofCall, ["Worst element", row[ROW.worst]], ...statistics]);
 }
 
 /* Every wrong value of a call, what it was given before what it returned: there a cause is. */
@@ -120,7 +118,7 @@ function callsText({ wrong, calls, worst }) {
 function describeModule({ rows, depth }) {
   const all = summed();
   rows.forEach((call) => addCall(all, call));
-  const isOpen = all.hasCulprit || (!hasCulprits && all.wrong > 0 && depth < 3);
+  const isOpen = all.hasCulprit || (!culprits.length && all.wrong > 0 && depth < 3);
   const counts = wrongText(all.wrong, all.calls), title = callsText(all);
   return { counts, look: all.worst, title, isMarked: all.hasCulprit, isOpen };
 }
@@ -140,7 +138,8 @@ function asPoint(call, number) {
 
 /* Show a call in the table, at the worst of its values; filters that hide it are taken back. */
 function goTo(call) {
-  const ofCall = () => table.rows().filter((row) => callOf(row) === call), isOutput = (row) => row[ROW.name].includes(".output.");
+  const ofCall = () => table.rows().filter((row) => callOf(row) === call);
+  const isOutput = (row) => row[ROW.name].includes(".output.");
   if (!ofCall().length) table.widen();
   const [worst] = ofCall().sort((a, b) => gravity(b) - gravity(a) || isOutput(b) - isOutput(a));
   if (worst !== undefined) table.goTo(worst);
@@ -171,7 +170,7 @@ function answer(first) {
 }
 
 /* The first culprits: of several pairs of dumps that of each rank, of one pair the first three. */
-function culpritButtons(culprits) {
+function culpritButtons() {
   const several = page.pairs.length > 1, placeOf = (call) => page.places[call[CALL.pair]];
   const firsts = several ? [...Map.groupBy(culprits, (call) => placeOf(call)[PLACE.rank]).values()].map(([call]) => call) : culprits;
   const most = several ? MOST_CULPRITS : 3, more = firsts.length - most;
@@ -184,11 +183,10 @@ function culpritButtons(culprits) {
 }
 
 for (const call of page.calls) call.path = modulePath(call);
-const culprits = page.calls.filter((call) => call[CALL.cause] === "culprit");
 const firstOf = (outcome) => page.calls.find((call) => call[CALL.outcome] === outcome);
 const first = culprits[0] ?? firstOf("fail") ?? firstOf("warn");
 showHeader(answer(first), `${page.title}, ${page.about}`, page.notes);
-byId("culprits").append(...culpritButtons(culprits));
+byId("culprits").append(...culpritButtons());
 choices(byId("pair"), ["all", ...page.pairs].map((name, place) => [name, place - 1]), (pair) => {
   showPair(Number(pair));
   table.refresh();
