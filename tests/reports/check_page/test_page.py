@@ -191,7 +191,9 @@ def test_a_record_of_the_same_name_in_another_run_has_a_link_of_its_own(driver: 
 def test_a_search_that_leaves_two_points_keeps_the_text_of_the_limit_in_the_plot(browser: Any) -> None:
     browser.find_element("id", "search").send_keys("mul.7.")
     until(browser, lambda: texts(browser, "#count") == ["1 of 43 records"])
-    top, decades = browser.execute_script("return [table.plot.plot.over.offsetTop, table.plot.highest - table.plot.lowest]")
+    top, decades = browser.execute_script(
+        "const { plot } = table; return [plot.plot.over.offsetTop, plot.highest - plot.lowest]"
+    )
     assert top >= 16
     assert decades >= 2
 

@@ -3,9 +3,7 @@ const COUNTS = { zeros: "zero", nan: "NaN", inf: "inf", negative_inf: "-inf" };
 const shownNumber = (value) => numberText(asNumber(value));
 
 /* Texts as paragraphs, without those that are empty. */
-function paragraphs(texts, look) {
-  return texts.filter(Boolean).map((text) => element("p", text, look));
-}
+const paragraphs = (texts, look) => texts.filter(Boolean).map((text) => element("p", text, look));
 
 const statisticsOf = ({ contents, recorded }) => (contents ? STATISTICS.map((name) => contents[name]) : recorded);
 
@@ -33,9 +31,7 @@ function elementsOf({ first, histogram, ...held }) {
 
 function mapView(map) {
   const unit = map.unit === "ULP" ? "units of the last place" : "units";
-  return [
-    element("h3", "Error map"), ...errorMap(map), element("h3", `Errors in ${unit}`), errorHistogram(map),
-  ];
+  return [element("h3", "Error map"), ...errorMap(map), element("h3", `Errors in ${unit}`), errorHistogram(map)];
 }
 
 function listed(title, found) {
@@ -67,7 +63,7 @@ function differenceView(found) {
 function sheetOf(one) {
   const sides = ["first", "second"].filter((side) => one[side]);
   return [
-    ...nextSteps({}, [["Show this again", page.command]]), ...(isPaired ? [table.facts(one)] : tensorView(one)),
+    ...nextSteps({}, [["Show this again", page.command]]), ...(isPaired ? [table.sheets.facts(one)] : tensorView(one)),
     ...(one.difference ? differenceView(one.difference) : []),
     element("div", sides.map((side) => element("div", [element("h3", side), ...tensorView(one[side])])), "sides"),
   ];
@@ -91,4 +87,4 @@ showHeader(page.title, `${page.files.join(" against ")}${page.judged ? `, judged
 byId("table-box").hidden = rows.length === 1;
 byId("outcomes").hidden = !isPaired;
 table.refresh();
-table.openLinked(() => table.goTo(rows[0]));
+table.followLinks(table.sheets.find, () => table.goTo(rows[0]));

@@ -58,4 +58,4 @@ const ABOUT =
   "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.";
 showHeader(page.title, ABOUT, page.notes);
 table.refresh();
-table.openLinked(() => table.goTo(page.apis[0]));
+table.followLinks(table.sheets.find, () => table.goTo(page.apis[0]));

@@ -4,6 +4,7 @@ const columnsOf = page.columns, wordsOf = page.words;
 const rowCount = columnsOf.name.length;
 const word = (name, row) => wordsOf[name][columnsOf[name][row]];
 const margins = columnsOf.margin.map(asNumber), atMost = new Set(page.atMost);
+const marginOf = (row) => marginText(margins[row], atMost.has(row));
 const severities = wordsOf.outcome.map(gravityOf), severity = (row) => severities[columnsOf.outcome[row]];
 const isWrong = (row) => severity(row) === 3;
 
@@ -17,9 +18,7 @@ const GROUPINGS = [
   ["Reason of skips, warnings and little judged", (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
 ];
 
-function runName(place) {
-  return page.runs.length > 1 ? `${place + 1}: ${page.runs[place].name}` : page.runs[place].name;
-}
+const runName = (place) => (page.runs.length > 1 ? `${place + 1}: ` : "") + page.runs[place].name;
 
 /* The worst first, those of one severity by margin, equal ones in the order of the run. inf less inf is NaN, no order. */
 const ranked = [3, 2, 1, 0].flatMap((level) => allRows.filter((row) => severity(row) === level).sort((a, b) => margins[b] - margins[a] || a - b));
@@ -28,10 +27,6 @@ const wrongRows = ranked.filter(isWrong);
 function placeText(row) {
   const card = word("card", row), dump = word("dump", row), run = page.runs.length > 1 && runName(columnsOf.run[row]);
   return [card && `on ${card}`, dump && `in ${dump}`, run && `of run ${run}`].filter(Boolean).join(", ");
-}
-
-function marginOf(row) {
-  return marginText(margins[row], atMost.has(row));
 }
 
 /* What distinguishes records of one name. */

@@ -6,7 +6,7 @@ function sheetOf(row) {
   const details = page.details[row], others = inOtherRuns(row);
   const lacks = "What it says in full is in the journal: the page keeps that of the worst records alone.";
   return [
-    table.facts(row), ...commandsOf(row), ...historySection(row),
+    table.sheets.facts(row), ...commandsOf(row), ...historySection(row),
     ...(details ? parts(details) : isWrong(row) ? [element("p", lacks)] : []),
     ...(others.length ? [element("h3", "The same record in other runs"), listOf(others)] : []),
   ];

@@ -55,7 +55,7 @@ function resultsStrip(results) {
 function resultsTable(results, row) {
   const device = ({ devices }) => devices.join("; "), several = new Set(results.map(({ run }) => device(run))).size > 1;
   const titles = ["run", "result", "error / allowed", ...(several ? ["device and versions"] : [])];
-  const link = (run) => (run.page ? { href: `${run.page}#${encodeURIComponent(table.fragmentOf(row))}` } : {});
+  const link = (run) => (run.page ? { href: `${run.page}#${encodeURIComponent(table.sheets.fragmentOf(row))}` } : {});
   return plainTable(titles, results.map(({ run, outcome, margin }) => [
     element(run.page ? "a" : "span", run.began, "", { title: run.name, ...link(run) }),
     element("span", outcome, outcome), margin, ...(several ? [device(run)] : []),

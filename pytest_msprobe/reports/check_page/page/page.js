@@ -38,9 +38,7 @@ const table = makeRecords(ranked, columns, {
 });
 
 /* A button that opens a record. */
-function recordButton(row, text, look) {
-  return button(text, () => table.goTo(row), look);
-}
+const recordButton = (row, text, look) => button(text, () => table.goTo(row), look);
 
 /* Groups: how many of each failed, and the shares of the limits that they used up, small to the left, with the limit. */
 
@@ -81,27 +79,24 @@ function strip(rows) {
 
 const showOverview = () => table.choose(null);
 
-onKeys(document, (event) => {
-  if (event.key === "Escape" && event.target === byId("search")) byId("scroller").focus();
-  return isForPage(event) ? { f: () => table.goOn(isWrong), o: showOverview } : {};
-});
+onKeys(document, (event) => (isForPage(event) ? { f: () => table.goOn(isWrong), o: showOverview } : {}));
 
 /* Paper has no table to scroll: it gets the overview and the worst records in full. */
 
 const PRINTED = 40;
 
 window.addEventListener("beforeprint", () => {
-  const sheets = wrongRows.slice(0, PRINTED).map((row) => element("article", table.fullSheet(row)));
+  const sheets = wrongRows.slice(0, PRINTED).map((row) => element("article", table.sheets.full(row)));
   byId("print").replaceChildren(...overview(), ...sheets);
 });
 window.addEventListener("afterprint", () => byId("print").replaceChildren());
 
 const [run] = page.runs, isOneRun = page.runs.length === 1;
 const where = isOneRun ? run.name : `${page.runs.length} runs`;
-const facts = [run.began, ...run.devices].filter(Boolean).join(", ");
-const about = isOneRun ? facts : "Each record of each run, the worst first";
+const ranOn = [run.began, ...run.devices].filter(Boolean).join(", ");
+const about = isOneRun ? ranOn : "Each record of each run, the worst first";
 showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about, runNotes());
 choices(byId("by"), groupings.map(([name], place) => [name, place]), showGroups);
 byId("show-overview").addEventListener("click", showOverview);
 showGroups(0);
-table.openLinked(showOverview);
+table.followLinks(table.sheets.find, showOverview);

@@ -41,7 +41,7 @@ const table = makeRecords(ranked, [
 
 function sheetOf(row) {
   return [
-    ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] }), table.facts(row),
+    ...nextSteps({ dump: row[ROW.file], record: row[ROW.record] }), table.sheets.facts(row),
     ...(row[ROW.target] || row[ROW.golden] ? sides(row[ROW.target], row[ROW.golden]) : []),
     ...titledTexts(row[ROW.details]),
   ];
@@ -69,4 +69,4 @@ showHeader(page.title, page.about, page.notes);
 byId("plot-box").hidden = !page.numberTitle;
 table.groups.show(ranked, (row) => [row[ROW.group]]);
 table.refresh();
-table.openLinked(() => (differs ? table.goTo(ranked[0]) : table.choose(null)));
+table.followLinks(table.sheets.find, () => (differs ? table.goTo(ranked[0]) : table.choose(null)));

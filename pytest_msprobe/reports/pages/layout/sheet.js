@@ -26,9 +26,7 @@ function titledTexts(pairs) {
 }
 
 /* A command with a button that copies it. */
-function command(text) {
-  return element("div", [element("pre", text), copyButton("copy", () => text)], "command");
-}
+const command = (text) => element("div", [element("pre", text), copyButton("copy", () => text)], "command");
 
 /* A button that copies the address of the page at a fragment. */
 function linkButton(fragment) {
@@ -71,9 +69,7 @@ function nextSteps(given, steps = page.commands ?? []) {
 }
 
 /* A word of a command, quoted for a shell. */
-function quoted(text) {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
-}
+const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
 
 /* Open what the address of the page leads to, or else what is seen first; again whenever the address is another. */
 function onLink(open, openFirst) {

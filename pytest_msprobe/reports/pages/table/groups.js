@@ -57,6 +57,4 @@ function makeGroups(box, describe, changed) {
 }
 
 /* "3 of 5" where three are wrong. */
-function wrongText(wrong, all) {
-  return wrong ? `${wrong} of ${all}` : String(all);
-}
+const wrongText = (wrong, all) => (wrong ? `${wrong} of ${all}` : String(all));

@@ -8,18 +8,18 @@ const gravityOf = (outcome) => (LOOKS.includes(outcome) ? LOOKS.indexOf(outcome)
    columns, `isWanted` whether filters of the page show it and `forget` takes those back; `shown` outcomes are seen at
    first, all others where there is none.
 
-   `nameOf` names a row, with `placesOf` where several have this name: together the end of an address that opens it.
-   `sheetOf` gives what is known of a row, `emptySheet` what is seen where none is chosen; or `open` shows both itself.
+   `open` shows a row, or what is seen where none is chosen: where it is left out, see rowSheets.
    `groups`: see makeGroups; they are of rows or of what `of` gives for a row.
    `plot`: see LogPlot; `pointOf` gives the point of a row, `points` are all of them, `words` say what their marks mean.
    Those of the rows that are seen are drawn, or all where it `keeps` them. */
 function makeRecords(rows, columns, {
   outcomes, outcomeOf, textOf = () => [], noun, names = {}, shown = outcomes, isWanted = () => true, forget = () => {},
-  nameOf, placesOf = () => [], sheetOf, emptySheet = () => [], open, groups, plot, ...options
+  open, groups, plot, ...options
 }) {
+  const sheets = rowSheets(rows, columns, options), show = open ?? sheets.open;
   const seen = new Set(shown), counts = {}, texts = new Map(), searched = columns.filter((column) => !column.number);
   const table = makeTable(byId("scroller"), rows, columns, { ...options, open: (row) => {
-    (open ?? openSheet)(row);
+    show(row);
     drawing?.choose(plot.pointOf(row));
   } });
   const drawing = plot && new LogPlot(byId("plot"), { choose: ({ row }) => goTo(row), ...plot });
@@ -74,33 +74,6 @@ function makeRecords(rows, columns, {
     if (found !== undefined) goTo(found);
   }
 
-  const fragmentOf = (row) => [nameOf(row), ...placesOf(row)].join("::");
-
-  /* All of a row; a line may break after the dots and slashes of its name. */
-  function fullSheet(row) {
-    const title = nameOf(row).split(/(?<=[./])/).flatMap((part) => [part, element("wbr")]);
-    return [element("h2", title), linkButton(fragmentOf(row)), ...sheetOf(row)];
-  }
-
-  /* What the columns say of a row, but those of which the sheet says more apart, and more of it. */
-  function facts(row, more = []) {
-    const shown = columns.filter(({ name, isApart }) => !name && !isApart);
-    return factsList([...shown.map((column) => [column.title, shownText(column, row), column.look?.(row)]), ...more]);
-  }
-
-  function openSheet(row) {
-    if (row === null) showSheet(emptySheet(), "");
-    else showSheet(fullSheet(row), fragmentOf(row));
-  }
-
-  /* Open the row that the address names, or else what is seen first. */
-  function openLinked(openFirst) {
-    followLinks((fragment) => {
-      const named = rows.filter((row) => `${fragment}::`.startsWith(`${nameOf(row)}::`));
-      return named.find((row) => fragmentOf(row) === fragment) ?? named[0];
-    }, openFirst);
-  }
-
   /* Open what the address leads to as `find` says, or else what is seen first. */
   function followLinks(find, openFirst) {
     onLink((fragment) => {
@@ -121,10 +94,7 @@ function makeRecords(rows, columns, {
   }));
   onWords(byId("search"), (typed) => { words = typed; refresh(); });
   if (plot) byId("plot-box").append(plotLegend(plot));
-  return {
-    ...table, refresh, goTo, goOn, widen, followLinks, openLinked, fullSheet, facts, fragmentOf, counts, drawPlot,
-    groups: grouped, plot: drawing,
-  };
+  return { ...table, refresh, goTo, goOn, widen, followLinks, counts, sheets, drawPlot, groups: grouped, plot: drawing };
 }
 
 /* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */

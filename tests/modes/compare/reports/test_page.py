@@ -295,9 +295,7 @@ def test_a_link_opens_the_value_of_its_rank(look: Callable[..., Any]) -> None:
 
 def test_counts_of_the_module_tree_are_explained(look: Callable[..., Any]) -> None:
     browser = look([call(0), call(1, "fail")])
-    titles = browser.execute_script(
-        "return [...document.querySelectorAll('#groups button')].map((one) => one.title)"
-    )
+    titles = browser.execute_script("return [...document.querySelectorAll('#groups button')].map((one) => one.title)")
     assert "1 of 2 calls wrong" in titles
 
 

@@ -82,7 +82,7 @@ function factsOf(row, call) {
     return [title, sides.some((side) => side !== "") ? sides.join(" against ") : ""];
   });
   const ofCall = [["Golden call", call[CALL.golden] ?? "none"], ["Module", call[CALL.module]]];
-  return table.facts(row, [...ofCall, ["Worst element", row[ROW.worst]], ...statistics]);
+  return table.sheets.facts(row, [...ofCall, ["Worst element", row[ROW.worst]], ...statistics]);
 }
 
 /* Every wrong value of a call, what it was given before what it returned: there a cause is. */
@@ -110,9 +110,9 @@ function addCall(sum, call) {
   if (error !== null && !(error <= sum.error)) sum.error = error;
 }
 
-function callsText({ wrong, calls, worst }) {
-  return wrong ? `${wrong} of ${plural(calls, "call")} wrong` : `${plural(calls, "call")} ${OUTCOME_WORDS[worst]}`;
-}
+const callsText = ({ wrong, calls, worst }) => (
+  wrong ? `${wrong} of ${plural(calls, "call")} wrong` : `${plural(calls, "call")} ${OUTCOME_WORDS[worst]}`
+);
 
 /* Modules, each with what came of the calls in it; those with a culprit are marked and open. */
 function describeModule({ rows, depth }) {
@@ -197,4 +197,4 @@ onKeys(byId("scroller"), () => ({ n: () => table.goOn(isCulprit), p: () => table
 table.groups.show(page.calls, (call) => call.path.split("/"));
 table.refresh();
 views.show("table-view");
-table.openLinked(() => (first ? goTo(first) : table.choose(null)));
+table.followLinks(table.sheets.find, () => (first ? goTo(first) : table.choose(null)));

@@ -25,12 +25,9 @@ function tokenLimits() {
 }
 
 function drawTokens() {
-  tokenTable ??= makeTokens(page.tokens.labels.map(asToken));
-}
-
-function makeTokens(tokens) {
-  const ranked = tokens.slice().sort((a, b) => distanceOf(b) - distanceOf(a));
-  const made = makeTable(byId("token-scroller"), ranked, [
+  if (tokenTable) return;
+  const tokens = page.tokens.labels.map(asToken), ranked = tokens.toSorted((a, b) => distanceOf(b) - distanceOf(a));
+  tokenTable = makeTable(byId("token-scroller"), ranked, [
     { title: "Token", grow: true, of: (token) => token.label },
     { title: "Difference", number: true, of: (token) => token.value },
     { title: "Target", number: true, of: (token) => token.target },
@@ -41,9 +38,8 @@ function makeTokens(tokens) {
   ], { open: (token) => plot.choose(token), label: "Tokens" });
   const plot = new LogPlot(byId("token-plot"), {
     titles: { x: "token, in the order of the requests", y: "|difference| of log probabilities" }, limits: tokenLimits(),
-    choose: (token) => { made.scrollTo(token); made.choose(token); },
+    choose: (token) => { tokenTable.scrollTo(token); tokenTable.choose(token); },
   });
-  byId("token-lines").replaceChildren(...page.tokens.lines.map((line) => element("li", line)));
+  byId("token-lines").append(...page.tokens.lines.map((line) => element("li", line)));
   plot.draw(tokens);
-  return made;
 }
