@@ -5,7 +5,6 @@ const outcomeOf = (row) => word("outcome", row);
 /* Records in the plot, but those that were skipped. */
 const points = allRows.map((row) => (severity(row) === 0 ? null : {
   row, place: row, value: margins[row], outcome: LOOKS[severity(row)], isMarked: isWrong(row),
-  get label() { return `${columnsOf.name[row]} ${placeText(row)}`; },
 }));
 
 const wordColumn = (title, name) => ({ title, isGroup: true, of: (row) => word(name, row) });
@@ -31,6 +30,7 @@ const table = makeRecords(ranked, columns, {
   groups: { describe: describeGroup },
   plot: {
     points: points.filter(Boolean), pointOf: (row) => points[row],
+    labelOf: ({ row }) => `${columnsOf.name[row]} ${placeText(row)}`,
     titles: { x: "record, in the order of the run", y: "error / allowed" },
     limits: [{ value: 1, text: "limit", outcome: "fail" }],
     words: { marked: "failed", warn: "warned", pass: "passed", limit: "limit" },

@@ -14,9 +14,9 @@ function plotAxis(label, size, more) {
 
 class LogPlot {
   /* `titles` are those of both axes, `limits` lines across: their text and value, and whether what lies above fails or
-     warns. `choose` is called with a point; `isLine` joins the points, `placeText` names places. */
-  constructor(box, { titles, limits, choose, isLine = false, placeText = String }) {
-    Object.assign(this, { box, titles, limits, isLine, placeText, points: [], drawn: [] });
+     warns. `choose` is called with a point; `isLine` joins the points, `placeText` names places, `labelOf` points. */
+  constructor(box, { titles, limits, choose, isLine = false, placeText = String, labelOf = ({ label }) => label }) {
+    Object.assign(this, { box, titles, limits, isLine, placeText, labelOf, points: [], drawn: [] });
     this.tip = element("div", [], "tip");
     this.ring = element("div", [], "ring");
     const drawAgain = () => this.draw(this.points, this.chosen);
@@ -138,7 +138,7 @@ class LogPlot {
     if (!found) return;
     const { point, x, y } = found, width = this.box.clientWidth, isRight = x > width / 2;
     const limit = isFinitePositive(point.limit) ? `, limit ${numberText(point.limit)}` : "";
-    this.tip.textContent = `${point.label}: ${numberText(point.value)}${limit}`;
+    this.tip.textContent = `${this.labelOf(point)}: ${numberText(point.value)}${limit}`;
     const left = isRight ? "auto" : `${x + 10}px`, right = isRight ? `${width - x + 10}px` : "auto";
     Object.assign(this.tip.style, { left, right, top: `${Math.max(0, y - 12)}px` });
   }

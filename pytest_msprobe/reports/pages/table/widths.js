@@ -1,7 +1,7 @@
 /* How wide the columns of a table are until the reader drags the corner of a title: as what they show needs, so that no
    number is cut. A name, which is cut in front, gives way to what comes before it and to a number next to it. */
 
-const MOST_TEXT = 230, LEAST_NAME = 110, MOST_NAME = 260, SAMPLE = 1000;
+const MOST_TEXT = 230, LEAST_NAME = 110, MOST_NAME = 260, SAMPLE = 1000, MOST_MEASURED = 60;
 // As long as any number that is shown.
 const LONGEST_NUMBER = "-0.001234567";
 
@@ -33,5 +33,5 @@ function longest(column, rows) {
     texts.add(isWhole ? `${value ?? ""}${column.number ? "0" : ""}` : LONGEST_NUMBER);
   }
   const most = Math.max(0, ...[...texts].map((text) => text.length));
-  return [...texts].filter((text) => text.length > most - 4).slice(0, 12);
+  return [...texts].filter((text) => text.length > most - 4).slice(0, 12).map((text) => text.slice(0, MOST_MEASURED));
 }
