@@ -152,7 +152,7 @@ def test_the_plot_says_what_its_marks_are(browser: Any) -> None:
 def test_a_group_shows_its_records_alone(browser: Any) -> None:
     assert texts(browser, "#groups .name")[:2] == ["everything", "Functional.softmax forward"]
     click(browser, "[...document.querySelectorAll('#groups button')].find((one) => one.textContent.includes('mul'))")
-    assert texts(browser, "#count") == ["40 of 43 records: Torch.mul backward"]
+    assert texts(browser, "#count") == ["40 of 43 records in Torch.mul backward"]
     browser.execute_script("""
         const by = document.getElementById("by");
         by.value = [...by.options].findIndex((one) => one.textContent === "Metric that decides");

@@ -30,7 +30,7 @@ function makeRecords(rows, columns, {
   function refresh() {
     const inGroup = grouped ? rows.filter((row) => grouped.has(of(row))) : rows;
     const found = inGroup.filter((row) => seen.has(outcomeOf(row)) && isWanted(row) && matches(row));
-    const where = grouped?.names().length ? `: ${grouped.names().join(".")}` : "";
+    const where = grouped?.names().length ? ` in ${grouped.names().join(".")}` : "";
     byId("count").textContent = `${found.length} of ${plural(rows.length, ...noun)}${where}`;
     byId("scroller").scrollTop = 0;
     table.show(found);

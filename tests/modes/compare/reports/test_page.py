@@ -265,7 +265,7 @@ def test_a_module_is_chosen_by_keys_and_everything_shows_all_again(look: Callabl
     browser.execute_script("byId('groups').querySelector('button').focus()")
     for key in (Keys.ARROW_DOWN, Keys.ENTER):
         browser.switch_to.active_element.send_keys(key)
-    assert texts(browser, "#count") == ["6 of 6 values: model"]
+    assert texts(browser, "#count") == ["6 of 6 values in model"]
     browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
     assert browser.switch_to.active_element.text.splitlines()[0] == "layers"
     browser.switch_to.active_element.send_keys(Keys.HOME)
@@ -357,7 +357,7 @@ def test_the_map_shows_where_modules_differ_by_step_and_rank(look: Callable[...,
     title = browser.execute_script("return document.querySelector('#map td button.fail').title")
     assert title == "model.layers.1.mlp, step 1, rank 1: 1 of 1 call wrong, greatest scaled error 0.25"
     click(browser, "document.querySelector('#map td button.fail')")
-    assert texts(browser, "#count") == ["2 of 24 values: model.layers.1.mlp"]
+    assert texts(browser, "#count") == ["2 of 24 values in model.layers.1.mlp"]
     assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
     assert browser.get_log("browser") == []
 
