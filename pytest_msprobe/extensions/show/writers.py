@@ -149,7 +149,8 @@ def write_show_page(path: Path, shown: Shown) -> None:
     data = as_json(msgspec.to_builtins(shown))
     levels = {"finite": LEVELS, "limit": LIMIT_RANK, "notFinite": NOT_FINITE}
     data |= {"title": _answer(shown), "command": ["pytest-msprobe", "show", *shown.files, *_judging_words(shown)]}
-    write_page(path, __package__, data | {"levels": levels, "bins": BINS}, title="Tensors", parts=("errormap",))
+    data |= {"metrics": dict(_METRICS)}
+    write_page(path, __package__, data | {"levels": levels, "bins": BINS}, title="Tensors", parts=("errormap", "table"))
 
 
 def _answer(shown: Shown) -> str:

@@ -12,7 +12,7 @@ from pytest_msprobe.extensions.trend.margins import make_trend
 from pytest_msprobe.extensions.trend.trend_report import write_trend_page
 from pytest_msprobe.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
-from tests.support.browser.chromium import click, open_browser, texts
+from tests.support.browser.chromium import click, open_browser, texts, texts_drawn_on, until
 from tests.support.journals import make_judged, with_spread, write_journal
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -43,7 +43,7 @@ def test_what_got_worse_comes_first_and_is_open(browser: Any) -> None:
     cells = texts(browser, "#scroller tbody tr.chosen td")
     assert cells == ["worse", "Torch.mul forward", "x30", "0.1", "3 fail"]
     assert texts(browser, "#details h2") == ["Torch.mul forward"]
-    assert len(browser.execute_script("return state.plot.drawn")) == 2
+    assert len(browser.execute_script("return plot.drawn")) == 2
     assert texts(browser, "h1") == ["1 of 3 APIs got worse in the last of 2 runs, first Torch.mul forward, x30"]
     (again,) = texts(browser, "#details .command pre")
     assert again == "pytest --msprobe-dump=/data/run/dump.json::Torch.mul.0.forward --msprobe-device npu:3"
@@ -59,11 +59,20 @@ def test_the_axis_of_a_chart_holds_the_largest_margin_and_factors_are_short(tmp_
     write_trend_page(tmp_path / "page.html", make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])))
     with open_browser() as driver:
         driver.get((tmp_path / "page.html").as_uri())
-        heights = driver.execute_script("return state.plot.drawn.map((found) => found.y)")
+        heights = driver.execute_script("return plot.drawn.map((found) => found.y)")
         assert heights == sorted(set(heights), reverse=True)
         assert heights[-1] >= 10
         assert texts(driver, "#scroller tr.chosen td")[2] == "x100"
-        assert texts(driver, "#details li")[-1].partition(": ")[2].startswith("2.0e7 fail")
+        assert texts(driver, "#details li")[-1].partition(": ")[2].startswith("2e7 fail")
+
+
+def test_each_api_that_is_opened_has_its_own_numbers_in_one_chart(browser: Any) -> None:
+    for place, name in enumerate(texts(browser, "#scroller tbody tr:not(.gap) td:nth-child(2)")):
+        click(browser, f"document.querySelectorAll('#scroller tbody tr:not(.gap)')[{place}]")
+        until(browser, lambda: len(browser.find_elements("css selector", "#details .uplot")) == 1)
+        label = browser.find_element("css selector", "#details .plot-canvas").get_attribute("aria-label")
+        assert label == f"Margins of {name} by run"
+    click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
 
 
 def test_a_hostile_name_is_text(browser: Any) -> None:
@@ -95,10 +104,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_a_series_has_a_point_for_each_run_that_judged_it(watched: Any) -> None:
-    assert texts(watched, "#plots button > span") == [f"{HOSTILE}/norm"]
-    reported = [text.partition(": ")[2] for text in texts(watched, "#plots circle title")]
-    assert reported == ["2, from 1 to 4", "8, from 0.001 to 16"]
-    assert texts(watched, "#plots text") == ["1.0e-3", "16", "1", "2", "3"]
+    assert texts(watched, "#plots .name") == [f"{HOSTILE}/norm"]
+    name, *by_run = watched.find_element("css selector", "#plots button").get_attribute("title").splitlines()
+    assert name == f"{HOSTILE}/norm"
+    assert [text.partition(": ")[2] for text in by_run] == ["2, from 1 to 4", "8, from 0.001 to 16"]
+    assert texts_drawn_on(watched, "drawSeries()") == {"0.001", "16", "1", "2", "3"}
     assert watched.get_log("browser") == []
 
 

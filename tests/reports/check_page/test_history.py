@@ -55,10 +55,10 @@ def browser(driver: Any, tmp_path: Path) -> Any:
 
 def test_a_row_says_what_it_was_and_opens_to_its_results(browser: Any) -> None:
     assert texts(browser, "#scroller tbody tr:not(.gap) td:nth-child(2)") == ["failed 1x", "passed 2x", "new"]
-    assert texts(browser, "#details li")[:2] == ["1 record fails that passed last time", "1 is new"]
+    assert texts(browser, "#details li")[:2] == ["1 fails that passed last time", "1 is new"]
 
     click(browser, "document.querySelector('#details li button')")
-    assert texts(browser, "#count") == ["1 of 3 records"]
+    assert texts(browser, "#count") == ["1 of 3 records in passed last time"]
     click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
 
     assert browser.execute_script("return document.querySelector('.past').getAttribute('aria-label')").endswith(

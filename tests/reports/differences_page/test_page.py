@@ -62,17 +62,18 @@ def test_where_both_sides_differ_is_marked(look: Callable[..., Any]) -> None:
 def test_groups_with_the_most_differences_come_first(look: Callable[..., Any]) -> None:
     browser = look(ROWS)
     assert [text.split()[0] for text in texts(browser, "#groups button")] == [
+        "everything",
         "hyperparameters",
         "variables",
         "packages",
     ]
-    click(browser, "document.querySelector('#groups button')")
+    click(browser, "document.querySelectorAll('#groups button')[1]")
     assert names(browser) == ["missing", HOSTILE]
 
 
 def test_numbers_are_drawn_where_there_are_any(look: Callable[..., Any]) -> None:
     browser = look(ROWS, number_title="Distance")
-    assert browser.execute_script("return plot.drawn.map((one) => one.point.label)") == [
+    assert browser.execute_script("return table.plot.drawn.map((one) => one.point.label)") == [
         "same",
         "warned",
         HOSTILE,

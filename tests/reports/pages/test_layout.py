@@ -95,12 +95,34 @@ def test_a_folded_pane_stays_folded_and_leaves_its_room_to_the_table(browser: An
 
 
 def test_a_column_takes_the_room_that_is_left_until_it_is_given_a_width(browser: Any) -> None:
+    from selenium.webdriver import ActionChains
+
     assert width(browser, "#scroller table") == browser.execute_script("return byId('scroller').clientWidth")
-    press(browser, "th:nth-child(2) button", Keys.SHIFT + Keys.ARROW_LEFT)
-    given = width(browser, "th:nth-child(2)")
-    assert_after_reload(browser, lambda: width(browser, "th:nth-child(2)") == given)
+    title = browser.find_element("css selector", "th:nth-child(2) > div")
+    before, size = width(browser, "th:nth-child(2)"), title.size
+    corner = (size["width"] // 2 - 4, size["height"] // 2 - 4)
+    drag = ActionChains(browser).move_to_element_with_offset(title, *corner).click_and_hold()
+    drag.move_by_offset(-100, 0).release().perform()
+    click(browser, "document.querySelector('th:nth-child(2) button')")
+    assert width(browser, "th:nth-child(2)") == before - 100
     others = [width(browser, f"th:nth-child({place})") for place in (1, 3)]
-    assert width(browser, "#scroller table") == given + sum(others)
+    assert width(browser, "#scroller table") == before - 100 + sum(others)
+
+
+def test_no_number_is_cut_and_a_name_gives_way_to_the_number_next_to_it(browser: Any) -> None:
+    browser.execute_script("""
+        const name = "a.".repeat(40), numbers = [-0.0012345678, 1.2345678e-200, 123456.78, Infinity];
+        makeTable(byId("scroller"), numbers.map((number) => ({ name, number })), [
+          { title: "Name", name: true, of: (row) => row.name }, { title: "E", number: true, of: (row) => row.number },
+        ], { label: "Rows", open: () => {} }).draw();
+    """)
+    for pixels in (1400, 360):
+        set_width(browser, pixels)
+        until(browser, lambda: len(texts(browser, "#scroller td.number")) == 4)
+        cells = "[...document.querySelectorAll('td.number')]"
+        assert browser.execute_script(f"return {cells}.filter((one) => one.scrollWidth > one.clientWidth)") == []
+        assert browser.execute_script("return byId('scroller').scrollWidth <= byId('scroller').clientWidth")
+    assert browser.execute_script("return getComputedStyle(document.querySelector('td.name')).direction") == "rtl"
 
 
 def test_tabs_are_changed_by_keys(browser: Any) -> None:

@@ -41,6 +41,20 @@ def texts(browser: Any, selector: str) -> list[str]:
     return found
 
 
+def texts_drawn_on(browser: Any, script: str) -> set[str]:
+    """Return the texts that a script, which draws anew, writes on canvases."""
+    spied = """
+        const drawn = new Set(), keep = CanvasRenderingContext2D.prototype.fillText, done = arguments[0];
+        CanvasRenderingContext2D.prototype.fillText = function (text) { drawn.add(text); keep.apply(this, arguments); };
+        SCRIPT;
+        setTimeout(() => {
+          CanvasRenderingContext2D.prototype.fillText = keep;
+          done([...drawn].map(String));
+        });
+    """
+    return set(browser.execute_async_script(spied.replace("SCRIPT", script)))
+
+
 def click(browser: Any, script: str) -> None:
     """Click the element that a script finds."""
     browser.execute_script(f"({script}).click()")

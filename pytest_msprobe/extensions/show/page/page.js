@@ -1,21 +1,14 @@
 const STATISTICS = ["max", "min", "mean", "norm"];
 const COUNTS = { zeros: "zero", nan: "NaN", inf: "inf", negative_inf: "-inf" };
-const METRICS = {
-  max_abs_err: "greatest absolute error", rel_err_max: "greatest relative error",
-  max_ulp_error: "greatest error in units of the last place", euclidean: "Euclidean distance",
-  scaled_error: "error as a fraction of the scale", cosine_sim: "cosine",
-  rel_err_thousandth: "share with relative error below 0.001",
-  nonfinite_mismatch: "elements that are NaN or inf on one side only",
-};
 const shownNumber = (value) => numberText(asNumber(value));
 
 /* Texts as paragraphs, without those that are empty. */
-function paragraphs(texts, look) {
-  return texts.filter(Boolean).map((text) => element("p", text, look));
-}
+const paragraphs = (texts, look) => texts.filter(Boolean).map((text) => element("p", text, look));
+
+const statisticsOf = ({ contents, recorded }) => (contents ? STATISTICS.map((name) => contents[name]) : recorded);
 
 function tensorView({ dtype, shape, text, problem, recorded, contents: held }) {
-  const numbers = held ? STATISTICS.map((name) => held[name]) : recorded;
+  const numbers = statisticsOf({ contents: held, recorded });
   const hasNumbers = numbers?.some((number) => number !== null);
   return [
     ...paragraphs([dtype ? `${dtype} [${shape.join(", ")}]` : text || "None"]), ...paragraphs([problem], "fail"),
@@ -38,9 +31,7 @@ function elementsOf({ first, histogram, ...held }) {
 
 function mapView(map) {
   const unit = map.unit === "ULP" ? "units of the last place" : "units";
-  return [
-    element("h3", "Error map"), ...errorMap(map), element("h3", `Errors in ${unit}`), errorHistogram(map),
-  ];
+  return [element("h3", "Error map"), ...errorMap(map), element("h3", `Errors in ${unit}`), errorHistogram(map)];
 }
 
 function listed(title, found) {
@@ -58,7 +49,7 @@ function differenceView(found) {
   const equal = element("p", `equal: ${found.equal} of ${plural(found.count, "element")}`);
   if (found.equal === found.count) return [equal];
   const allowed = `${found.atol} + ${found.rtol} * |second|`;
-  const metrics = Object.entries(METRICS).filter(([name]) => name in found.metrics);
+  const metrics = Object.entries(page.metrics).filter(([name]) => name in found.metrics);
   return [
     equal, ...paragraphs([(found.atol || found.rtol) && `beyond ${allowed}: ${plural(found.beyond, "element")}`]),
     plainTable([], metrics.map(([name, text]) => [text, metricText(found, name)])),
@@ -69,36 +60,31 @@ function differenceView(found) {
   ];
 }
 
-function pairView(pair) {
-  const sides = ["first", "second"].filter((side) => pair[side]);
-  return element("section", [
-    element("h2", [pair.name || "the tensor", element("span", ` ${pair.outcome}`, pair.outcome)]),
-    ...paragraphs([pair.reason]), ...(pair.difference ? differenceView(pair.difference) : []),
-    element("div", sides.map((side) => element("div", [element("h3", side), ...tensorView(pair[side])])), "sides"),
-  ], "", { id: pair.name });
+function sheetOf(one) {
+  const sides = ["first", "second"].filter((side) => one[side]);
+  return [
+    ...nextSteps({}, [["Show this again", page.command]]), ...(isPaired ? [table.sheets.facts(one)] : tensorView(one)),
+    ...(one.difference ? differenceView(one.difference) : []),
+    element("div", sides.map((side) => element("div", [element("h3", side), ...tensorView(one[side])])), "sides"),
+  ];
 }
 
-/* Tensors in a line each, which leads to what is shown of it. */
-function summary(tensors) {
-  return listOf(tensors.map(({ name, outcome, reason }) => {
-    const link = element("a", name || "the tensor", "", { href: `#${encodeURIComponent(name)}` });
-    return [element("span", outcome ?? "", outcome), " ", link, reason ? `: ${reason}` : ""];
-  }), "summary");
-}
-
+const isPaired = page.pairs.length > 0;
+const outcomeOf = ({ outcome = "" }) => outcome, gravity = ({ outcome }) => gravityOf(outcome);
+const rows = isPaired ? page.pairs.toSorted((a, b) => gravity(b) - gravity(a)) : page.tensors;
+const table = makeRecords(rows, [
+  ...(isPaired ? [{ title: "Result", of: outcomeOf, by: gravity, look: outcomeOf }] : []),
+  { title: "Name", name: true, of: ({ name }) => name },
+  ...(isPaired ? [{ title: "Why", grow: true, of: ({ reason }) => reason }] : [
+    { title: "Dtype", of: ({ dtype }) => dtype }, { title: "Shape", grow: true, of: ({ shape }) => shape.join(", ") },
+    ...STATISTICS.map((title, at) => ({ title, number: true, of: (one) => asNumber(statisticsOf(one)?.[at]) })),
+  ]),
+], {
+  label: "Tensors", noun: ["tensor"], outcomes: ["fail", "warn", "pass", "skip", ""], outcomeOf,
+  nameOf: ({ name }) => name || "the tensor", sheetOf,
+});
 showHeader(page.title, `${page.files.join(" against ")}${page.judged ? `, judged by ${page.judged}` : ""}`);
-const FIRST = ["fail", "warn", "skip", "pass"];
-const pairs = page.pairs.toSorted((a, b) => FIRST.indexOf(a.outcome) - FIRST.indexOf(b.outcome));
-const passed = pairs.filter(({ outcome }) => outcome === "pass");
-const others = [...pairs, ...page.tensors].filter((one) => !passed.includes(one));
-byId("shown").append(
-  ...(others.length + passed.length > 1 ? [summary(others)] : []),
-  ...(others.length + passed.length > 1 && passed.length
-    ? [element("details", [element("summary", `${passed.length} pass`), summary(passed)])] : []),
-  ...nextSteps({}, [["Show this again", page.command]]), ...pairs.map(pairView),
-  ...page.tensors.map((tensor) => {
-    const parts = [element("h2", tensor.name || "the tensor"), ...tensorView(tensor)];
-    return element("section", parts, "", { id: tensor.name });
-  }),
-);
-onLink((fragment) => byId(fragment)?.scrollIntoView(), () => {});
+byId("table-box").hidden = rows.length === 1;
+byId("outcomes").hidden = !isPaired;
+table.refresh();
+table.followLinks(table.sheets.find, () => table.goTo(rows[0]));

@@ -5,61 +5,47 @@ const WORST = { margin: 0, outcome: 1, record: 2, judged: 3, atMost: 4 };
 const CHANGES = ["worse", "new", "better", "gone", ""];
 const rankOf = (api) => -CHANGES.indexOf(api[API.change]);
 
-function marginText(margin) {
-  if (typeof margin !== "number") return margin;
-  return margin >= 1e4 ? margin.toExponential(1).replace("e+", "e") : String(+margin.toPrecision(3));
-}
-
-function worstText(worst) {
-  return `${worst[WORST.atMost] ? "<= " : ""}${marginText(worst[WORST.margin])}`;
-}
+const worstText = (worst) => marginText(worst[WORST.margin], worst[WORST.atMost]);
+const outcomeOf = (worst) => (worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : "");
 
 function factorText(api) {
   const isKnown = ["worse", "better"].includes(api[API.change]) && typeof api[API.factor] === "number";
   return isKnown ? `x${marginText(api[API.factor])}` : "";
 }
 
-function outcomeOf(worst) {
-  return worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : "";
-}
-
 const table = makeRecords(page.apis, [
-  { title: "Change", width: 74, of: (api) => api[API.change], by: rankOf, look: (api) => api[API.change] },
-  {
-    title: page.of === "APIs" ? "API" : "Item", width: 230, narrow: 180, grow: true, name: true,
-    of: (api) => api[API.name],
-  },
-  { title: "Factor", width: 90, number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
+  { title: "Change", of: (api) => api[API.change], by: rankOf, look: (api) => api[API.change] },
+  { title: page.of === "APIs" ? "API" : "Item", grow: true, name: true, of: (api) => api[API.name] },
+  { title: "Factor", number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
   ...page.runs.map(([, began], place) => ({
-    title: `${place + 1}: ${began}`, width: 168, number: true, by: (api) => api[API.worst][place]?.[WORST.margin] ?? "",
+    title: `${place + 1}: ${began}`, number: true, by: (api) => api[API.worst][place]?.[WORST.margin] ?? "",
     of: ({ [API.worst]: { [place]: worst } }) => (worst ? `${worstText(worst)} ${outcomeOf(worst)}`.trim() : ""),
     look: (api) => outcomeOf(api[API.worst][place]),
   })),
 ], {
-  open: choose, label: page.of, name: "apis", noun: [page.of, page.of], outcomes: CHANGES, names: { "": "as before" },
-  outcomeOf: (api) => api[API.change],
-  textOf: (api) => [api[API.name], ...api[API.worst].map((one) => one?.[WORST.record] ?? "")],
+  label: page.of, noun: [page.of, page.of], outcomes: CHANGES, names: { "": "as before" },
+  nameOf: (api) => api[API.name], sheetOf, outcomeOf: (api) => api[API.change],
+  textOf: (api) => api[API.worst].map((one) => one?.[WORST.record] ?? ""),
 });
 
 /* The chosen API. */
 
-function choose(api) {
+const chart = element("div", [], "plot-canvas", { role: "img" });
+const plot = new LogPlot(chart, {
+  titles: { x: "run", y: "error / allowed" }, limits: [{ value: 1, text: "limit", outcome: "fail" }],
+  isLine: true, placeText: (place) => String(place + 1), choose: () => {},
+});
+
+function sheetOf(api) {
   const lines = api[API.worst].map((worst, place) => runLine(page.runs[place], worst));
   const again = api[API.command].length ? [["Run the worst record of the last run again", api[API.command]]] : [];
-  const label = `Margins of ${api[API.name]} by run`;
-  const chart = element("div", [], "plot-canvas", { role: "img", "aria-label": label });
-  const parts = [element("h2", api[API.name]), linkButton(api[API.name]), chart, element("ol", lines)];
-  showSheet([...parts, ...nextSteps({}, again)], api[API.name]);
-  state.plot = new LogPlot(chart, {
-    titles: { x: "run", y: "error / allowed" }, limits: [{ value: 1, text: "limit", outcome: "fail" }],
-    isLine: true, placeText: (place) => String(place + 1), choose: () => {},
-  });
-  state.plot.draw(api[API.worst].map((worst, place) => ({
-    value: worst && asNumber(worst[WORST.margin]), outcome: worst?.[WORST.outcome],
+  chart.setAttribute("aria-label", `Margins of ${api[API.name]} by run`);
+  plot.draw(api[API.worst].map((worst, place) => ({
+    place, value: worst && asNumber(worst[WORST.margin]), outcome: worst?.[WORST.outcome],
     label: `${page.runs[place][1]}${worst ? ` ${worst[WORST.outcome]}` : ""}`,
   })));
+  return [chart, element("ol", lines), ...nextSteps({}, again)];
 }
-const state = { plot: null };
 
 function runLine([name, began, device], worst) {
   const judged = worst && `${worstText(worst)} ${worst[WORST.outcome]}, ${worst[WORST.record]}`;
@@ -72,5 +58,4 @@ const ABOUT =
   "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.";
 showHeader(page.title, ABOUT, page.notes);
 table.refresh();
-window.addEventListener("resize", () => state.plot?.draw(state.plot.points));
-table.followLinks((fragment) => page.apis.find((api) => api[API.name] === fragment), () => table.goTo(page.apis[0]));
+table.followLinks(table.sheets.find, () => table.goTo(page.apis[0]));

@@ -4,38 +4,21 @@ const columnsOf = page.columns, wordsOf = page.words;
 const rowCount = columnsOf.name.length;
 const word = (name, row) => wordsOf[name][columnsOf[name][row]];
 const margins = columnsOf.margin.map(asNumber), atMost = new Set(page.atMost);
-const outcomeCodes = columnsOf.outcome, outcomeWords = wordsOf.outcome;
-const severityOf = outcomeWords.map(gravityOf);
-const severity = (row) => severityOf[outcomeCodes[row]];
+const marginOf = (row) => marginText(margins[row], atMost.has(row));
+const severities = wordsOf.outcome.map(gravityOf), severity = (row) => severities[columnsOf.outcome[row]];
 const isWrong = (row) => severity(row) === 3;
-const NEVER = "not judged";
 
 const allRows = Array.from({ length: rowCount }, (_, row) => row);
 
-/* What records can be grouped by: a key of each row that is quick to compare, and what is shown of a group by one row. */
+/* What records can be grouped by besides columns: a title, the name of a row's group, perhaps rows in another order. */
 const GROUPINGS = [
-  [
-    "API", (row) => columnsOf.api[row] * 4 + columnsOf.direction[row],
-    (row) => `${word("api", row)} ${word("direction", row)}`.trim(),
-  ],
-  byWord("metric that decides", "metric", NEVER),
-  byWord("dtype", "dtype", NEVER),
-  byWord("direction", "direction", "none"),
-  byWord("standard", "standard", NEVER),
+  ["API", (row) => `${word("api", row)} ${word("direction", row)}`.trim()],
+  ["Direction", (row) => word("direction", row) || "none"],
   // Each failure has a reason of its own.
-  ["reason of skips, warnings and little judged", (row) => (isWrong(row) ? -1 : columnsOf.reason[row]), (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
-  byWord("card", "card", "not known"),
-  byWord("dump", "dump", "the only one"),
-  ["run", (row) => columnsOf.run[row], (row) => runName(columnsOf.run[row])],
+  ["Reason of skips, warnings and little judged", (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
 ];
 
-function byWord(title, name, empty) {
-  return [title, (row) => columnsOf[name][row], (row) => word(name, row) || empty];
-}
-
-function runName(place) {
-  return page.runs.length > 1 ? `${place + 1}: ${page.runs[place].name}` : page.runs[place].name;
-}
+const runName = (place) => (page.runs.length > 1 ? `${place + 1}: ` : "") + page.runs[place].name;
 
 /* The worst first, those of one severity by margin, equal ones in the order of the run. inf less inf is NaN, no order. */
 const ranked = [3, 2, 1, 0].flatMap((level) => allRows.filter((row) => severity(row) === level).sort((a, b) => margins[b] - margins[a] || a - b));
@@ -46,32 +29,16 @@ function placeText(row) {
   return [card && `on ${card}`, dump && `in ${dump}`, run && `of run ${run}`].filter(Boolean).join(", ");
 }
 
-/* "<= " before a margin that is an upper bound: the limit that would decide was not computed. */
-function marginOf(row) {
-  return `${atMost.has(row) ? "<= " : ""}${marginText(margins[row])}`;
-}
-
-function marginText(value) {
-  return value === Infinity ? "inf" : typeof value === "number" ? String(+value.toPrecision(4)) : "";
-}
-
-/* The end of an address that opens a record: its name, with its dump, card and run where others have the same name. */
-function fragmentOf(row) {
-  const name = columnsOf.name[row];
-  return columnsOf.name.indexOf(name) === row ? name : [name, word("dump", row), word("card", row), columnsOf.run[row]].join("::");
-}
-
-/* The record that an address leads to, if any. */
-function linkedRow(fragment) {
-  const isLinked = (row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment;
-  const first = columnsOf.name.indexOf(fragment);
-  if (first >= 0) return first;
-  return fragment.includes("::") ? allRows.find(isLinked) : undefined;
+/* What distinguishes records of one name. */
+function placesOf(row) {
+  const places = ["dump", "card"].filter((name) => wordsOf[name].length > 1).map((name) => word(name, row));
+  return page.runs.length > 1 ? [...places, columnsOf.run[row]] : places;
 }
 
 /* Commands on a record; a test of the reader's own has neither dump nor record. */
 function commandsOf(row) {
   const rerun = word("rerun", row), dump = word("chosen", row).replace(/::$/, "");
   const values = { rerun, saved: page.details[row]?.saved || undefined, ...(dump && { dump, record: columnsOf.name[row] }) };
-  return rerun.length ? nextSteps(values, [[rerunTitle(row), ["<rerun>"]], ...page.commands]) : [];
+  const { rerunTitle } = page.runs[columnsOf.run[row]];
+  return rerun.length ? nextSteps(values, [[rerunTitle, ["<rerun>"]], ...page.commands]) : [];
 }

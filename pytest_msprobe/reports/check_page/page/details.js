@@ -3,23 +3,13 @@
 const MOST_OTHERS = 50;
 
 function sheetOf(row) {
-  const details = page.details[row], outcome = word("outcome", row), standard = word("standard", row);
-  const others = inOtherRuns(row);
+  const details = page.details[row], others = inOtherRuns(row);
   const lacks = "What it says in full is in the journal: the page keeps that of the worst records alone.";
-  return element("div", [
-    element("h2", columnsOf.name[row]), linkButton(fragmentOf(row)),
-    factsList([
-      ["result", standard ? `${outcome} by ${standard}` : outcome, outcome],
-      ["why", word("reason", row)],
-      ["error / allowed", severity(row) > 0 ? [marginOf(row), word("metric", row)].filter(Boolean).join(" of ") : ""],
-      ["dtype", word("dtype", row)],
-      ["judged", placeText(row)],
-      ["seconds", columnsOf.seconds[row] || ""],
-    ]),
-    ...commandsOf(row), ...historySection(row),
+  return [
+    table.sheets.facts(row), ...commandsOf(row), ...historySection(row),
     ...(details ? parts(details) : isWrong(row) ? [element("p", lacks)] : []),
     ...(others.length ? [element("h3", "The same record in other runs"), listOf(others)] : []),
-  ]);
+  ];
 }
 
 function parts({ text, outputs, notes, inputs, called }) {

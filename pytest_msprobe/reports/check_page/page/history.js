@@ -4,24 +4,31 @@ const past = page.history ?? { runs: [], results: [], note: "" };
 const hasPast = past.runs.length > 0;
 const beforeWords = (row) => past.words.before[past.before[row]];
 const changeOf = (row) => past.words.change[past.changes[row]];
-const CHANGES = { broken: "passed last time", worse: "worse", new: "new", better: "better", mended: "failed last time", "": "as last time" };
-const CHANGE_ORDER = Object.keys(CHANGES);
-const CHANGE_LOOKS = { broken: "fail", worse: "warn", mended: "pass" };
 
-if (hasPast) GROUPINGS.push(["change since the last run", (row) => past.changes[row], (row) => CHANGES[changeOf(row)]]);
+/* How records changed, the gravest first: the name of their group, what is said of so many, and its look. */
+const CHANGES = {
+  broken: ["passed last time", (count) => `${plural(count, "fails", "fail")} that passed last time`, "fail"],
+  worse: ["worse", (count) => `${count} came closer to the limit, or went farther beyond`, "warn"],
+  new: ["new", (count) => `${plural(count, "is", "are")} new`],
+  better: ["better", (count) => `${count} went away from it`],
+  mended: ["failed last time", (count) => `${plural(count, "passes", "pass")} that failed last time`, "pass"],
+  "": ["as last time"],
+};
+const BY_CHANGE = GROUPINGS.length;
+
+if (hasPast) GROUPINGS.push(["Change since the last run", (row) => CHANGES[changeOf(row)][0]]);
 
 function historyColumns() {
-  const rankOf = (row) => CHANGE_ORDER.length - CHANGE_ORDER.indexOf(changeOf(row));
-  const look = (row) => CHANGE_LOOKS[changeOf(row)];
-  return hasPast ? [{ title: "Before", width: 86, of: beforeWords, by: rankOf, look }] : [];
+  const rankOf = (row) => -Object.keys(CHANGES).indexOf(changeOf(row)), look = (row) => CHANGES[changeOf(row)][2];
+  return hasPast ? [{ title: "Before", of: beforeWords, by: rankOf, look }] : [];
 }
 
 /* The results of a record in the runs that have it, by date. */
 function pastResults(row) {
   return past.results.flatMap((result, place) => {
     if (result.outcomes[row] < 0) return [];
-    const outcome = past.words.outcome[result.outcomes[row]], bound = result.atMost.includes(row) ? "<= " : "";
-    const margin = outcome === "skip" ? "" : `${bound}${marginText(asNumber(result.margins[row]))}`;
+    const outcome = past.words.outcome[result.outcomes[row]];
+    const margin = outcome === "skip" ? "" : marginText(asNumber(result.margins[row]), result.atMost.includes(row));
     return [{ run: past.runs[place], outcome, margin }];
   });
 }
@@ -31,7 +38,7 @@ function historySection(row) {
   const results = pastResults(row), title = element("h3", "Before");
   if (!results.length) return [title, element("p", `New: none of ${plural(past.runs.length, "earlier run")} has it.`)];
   const words = `${plural(results.length, "earlier result")}, the last first`;
-  const all = element("details", [element("summary", words), ...resultsTable(results.toReversed(), row)]);
+  const all = element("details", [element("summary", words), resultsTable(results.toReversed(), row)]);
   // A failure says first what is wrong.
   all.open = !page.details[row];
   return [title, resultsStrip(results), all];
@@ -46,21 +53,13 @@ function resultsStrip(results) {
 }
 
 function resultsTable(results, row) {
-  const devices = new Set(results.map(({ run }) => run.devices.join("; "))), several = devices.size > 1;
-  const [only] = devices;
+  const device = ({ devices }) => devices.join("; "), several = new Set(results.map(({ run }) => device(run))).size > 1;
   const titles = ["run", "result", "error / allowed", ...(several ? ["device and versions"] : [])];
-  const lines = results.map(({ run, outcome, margin }) => [
-    run.page ? pageLink(run, row) : element("span", run.began, "", { title: run.name }),
-    element("span", outcome, outcome),
-    margin, ...(several ? [run.devices.join("; ")] : []),
-  ]);
-  const same = !several && only ? [element("p", `All on ${only}`, "soft")] : [];
-  return [plainTable(titles, lines, "words results"), ...same];
-}
-
-function pageLink(run, row) {
-  const href = `${run.page}#${encodeURIComponent(fragmentOf(row))}`;
-  return element("a", run.began, "", { href, title: `The page of ${run.name}` });
+  const link = (run) => (run.page ? { href: `${run.page}#${encodeURIComponent(table.sheets.fragmentOf(row))}` } : {});
+  return plainTable(titles, results.map(({ run, outcome, margin }) => [
+    element(run.page ? "a" : "span", run.began, "", { title: run.name, ...link(run) }),
+    element("span", outcome, outcome), margin, ...(several ? [device(run)] : []),
+  ]), "words results");
 }
 
 /* What is to be seen first: what failed anew, and what no earlier run has. */
@@ -68,29 +67,10 @@ function historyOverview() {
   if (!page.history) return [];
   const title = element("h3", "Since the last run"), note = element("p", past.note, "soft");
   if (!hasPast) return [title, note];
-  const lines = [
-    ["broken", (count) => `${plural(count, "record fails", "records fail")} that passed last time`, "fail"],
-    ["new", (count) => `${plural(count, "is", "are")} new`],
-    ["mended", (count) => `${plural(count, "record passes", "records pass")} that failed last time`, "pass"],
-    ["worse", (count) => `${count} came closer to the limit, or went farther beyond`, "warn"],
-    ["better", (count) => `${count} went away from it`],
-  ].map(([change, text, look]) => {
+  const lines = Object.entries(CHANGES).flatMap(([change, [group, text, look]]) => {
     const { length } = allRows.filter((row) => changeOf(row) === change);
-    return length || change === "broken" ? [changeLine(text(length), change, length ? look : "")] : [];
+    if (!text || (!length && change !== "broken")) return [];
+    return length ? button(text(length), () => showGroups(BY_CHANGE, [group]), look) : element("span", text(0));
   });
-  return [title, listOf(lines.flat()), note];
-}
-
-/* A line that shows its records in the table. */
-function changeLine(text, change, look) {
-  const by = GROUPINGS.findIndex(([name]) => name === "change since the last run");
-  const code = past.words.change.indexOf(change);
-  return code < 0 ? element("span", text) : button(text, () => showGroup(by, code), look);
-}
-
-function showGroup(by, key) {
-  byId("by").value = by;
-  Object.assign(state, { by, group: key });
-  showGroups();
-  table.refresh();
+  return [title, listOf(lines), note];
 }

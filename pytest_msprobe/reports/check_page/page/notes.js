@@ -3,12 +3,10 @@
 const stepsOfDumps = wordsOf.dump.map((label) => Number(/(?:^|\/)step(\d+)(?:\/|$)/.exec(label)?.[1] ?? -1));
 const stepOf = (row) => stepsOfDumps[columnsOf.dump[row]];
 
-if (new Set(stepsOfDumps).size > 1) GROUPINGS.push(["step", stepOf, (row) => (stepOf(row) < 0 ? "no step" : `step ${stepOf(row)}`), (a, b) => a.key - b.key]);
+const stepName = (row) => (stepOf(row) < 0 ? "no step" : `step ${stepOf(row)}`);
+
+if (new Set(stepsOfDumps).size > 1) GROUPINGS.push(["Step", stepName, allRows]);
 
 function runNotes() {
   return page.runs.flatMap((run, place) => run.notes.map((note) => (page.runs.length > 1 ? `${place + 1}: ${note}` : note)));
-}
-
-function rerunTitle(row) {
-  return page.runs[columnsOf.run[row]].rerunTitle;
 }

@@ -5,14 +5,14 @@ const ALL_LANES = -1;
 let chosenLane = ALL_LANES;
 
 const table = makeRecords(ranked, [
-  { title: "Result", width: 66, of: outcomeOf, by: severity, look: outcomeOf },
-  { title: "Call", width: 250, narrow: 160, name: true, of: (call) => nameOf[call] },
-  { title: "Why", width: 260, grow: true, of: (call) => word("why", call) },
-  { title: page.kindTitle, width: 110, of: (call) => word("kind", call) },
-  { title: "Rank", width: 120, of: rankOf },
-  { title: "#", width: 60, number: true, of: (call) => columnOf[call] },
+  { title: "Result", of: outcomeOf, by: severity, look: outcomeOf },
+  { title: "Call", name: true, of: (call) => nameOf[call] },
+  { title: "Why", grow: true, of: (call) => word("why", call) },
+  { title: page.kindTitle, of: (call) => word("kind", call) },
+  { title: "Rank", of: rankOf },
+  { title: "#", number: true, of: (call) => columnOf[call] },
 ], {
-  open: show, label: "Calls", name: "calls", noun: ["call"], outcomes: OUTCOMES, outcomeOf,
+  open: show, label: "Calls", noun: ["call"], outcomes: OUTCOMES, outcomeOf,
   names: { "": OUTCOME_WORDS[""] },
   textOf: (call) => [nameOf[call], word("why", call), word("kind", call), rankOf(call)],
   isWanted: (call) => chosenLane === ALL_LANES || laneOf[call] === chosenLane,

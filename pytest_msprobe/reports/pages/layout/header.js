@@ -6,16 +6,14 @@ function showHeader(title, about, notes = []) {
   byId("notes").replaceChildren(...notes.map((note) => element("p", note)));
 }
 
-function showTheme() {
-  byId("theme").textContent = `colors: ${chosenTheme}`;
+function chooseTheme(name) {
+  chosenTheme = name;
+  remember("theme", name);
+  setTheme(name);
+  byId("theme").textContent = `colors: ${name}`;
 }
 
-byId("theme").addEventListener("click", () => {
-  chosenTheme = THEMES[(THEMES.indexOf(chosenTheme) + 1) % THEMES.length];
-  remember("theme", chosenTheme);
-  setTheme(chosenTheme);
-  showTheme();
-});
-showTheme();
+byId("theme").addEventListener("click", () => chooseTheme(THEMES[(THEMES.indexOf(chosenTheme) + 1) % THEMES.length]));
+chooseTheme(chosenTheme);
 byId("links").hidden = !page.links?.length;
 byId("links").append(...(page.links ?? []).map(([text, href, title = ""]) => element("a", text, "", { href, title })));

@@ -1,18 +1,23 @@
 function numberText(value) {
+  return rounded(value, 7);
+}
+
+/* A number in at most so many digits; what is none is given back. */
+function rounded(value, digits) {
   if (typeof value !== "number") return value ?? "";
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
-  const size = Math.abs(value);
-  const isShort = value === 0 || (size >= 1e-3 && size < 1e6);
-  return isShort ? String(+value.toPrecision(7)) : (+value.toPrecision(5)).toExponential().replace("+", "");
+  const size = Math.abs(value), isFar = value !== 0 && (size < 1e-3 || size >= 1e6);
+  if (!isFar) return String(+value.toPrecision(digits));
+  return (+value.toPrecision(Math.min(5, digits))).toExponential().replace("+", "");
+}
+
+/* An error as a share of its limit, with "<= " where it is an upper bound. */
+function marginText(margin, isAtMost) {
+  return `${isAtMost ? "<= " : ""}${rounded(margin, 4)}`;
 }
 
 function asNumber(value) {
   return value === "inf" ? Infinity : value === "-inf" ? -Infinity : value;
-}
-
-/* A count in groups of three digits. */
-function grouped(count) {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
 function plural(count, noun, nouns = `${noun}s`) {

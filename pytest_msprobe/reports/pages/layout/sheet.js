@@ -26,9 +26,7 @@ function titledTexts(pairs) {
 }
 
 /* A command with a button that copies it. */
-function command(text) {
-  return element("div", [element("pre", text), copyButton("copy", () => text)], "command");
-}
+const command = (text) => element("div", [element("pre", text), copyButton("copy", () => text)], "command");
 
 /* A button that copies the address of the page at a fragment. */
 function linkButton(fragment) {
@@ -36,31 +34,22 @@ function linkButton(fragment) {
 }
 
 function copyButton(words, text, look) {
-  const made = button(words, async () => {
-    made.textContent = (await copied(text())) ? "copied" : "could not be copied";
+  const made = button(words, () => {
+    made.textContent = isCopied(text()) ? "copied" : "could not be copied";
     setTimeout(() => { made.textContent = words; }, 1500);
   }, look);
   return made;
 }
 
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return copiedFromField(text);
-  }
-}
-
-// A page from disk may be refused the clipboard; a selected field is copied there as well.
-function copiedFromField(text) {
+// A page from disk, of a plain server or in a frame may be refused the clipboard, but may copy what is selected.
+function isCopied(text) {
   const field = element("textarea", text, "unseen"), focused = document.activeElement;
   document.body.append(field);
   field.select();
-  const isCopied = document.execCommand("copy");
+  const done = document.execCommand("copy");
   field.remove();
   focused?.focus();
-  return isCopied;
+  return done;
 }
 
 /* Commands that go on from what is open, as titles and words; in a word <dump>, <record> and so on are the value of that
@@ -80,9 +69,7 @@ function nextSteps(given, steps = page.commands ?? []) {
 }
 
 /* A word of a command, quoted for a shell. */
-function quoted(text) {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
-}
+const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
 
 /* Open what the address of the page leads to, or else what is seen first; again whenever the address is another. */
 function onLink(open, openFirst) {

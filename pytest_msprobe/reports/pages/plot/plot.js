@@ -1,7 +1,7 @@
 /* Numbers of many calls along one axis, on a logarithmic scale, by uPlot. Zero has a band of its own; infinity and what
    could not be measured share one. */
 
-const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, TEXT_STEP = 10, LEAST_DECADES = 2, BAND = 28, AROUND = 52;
+const PLOT_FONT = "11px system-ui, sans-serif", NEAR = 12, LEAST_DECADES = 2, BAND = 28, AROUND = 52;
 const WHOLE_STEPS = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 const isFinitePositive = (value) => value > 0 && value < Infinity;
 
@@ -14,12 +14,17 @@ function plotAxis(label, size, more) {
 
 class LogPlot {
   /* `titles` are those of both axes, `limits` lines across: their text and value, and whether what lies above fails or
-     warns. `choose` is called with a point; `isLine` joins the points, `placeText` names places. */
-  constructor(box, { titles, limits, choose, isLine = false, placeText = String }) {
-    Object.assign(this, { box, titles, limits, isLine, placeText, points: [], drawn: [] });
+     warns. `choose` is called with a point; `isLine` joins the points, `placeText` names places, `labelOf` points. */
+  constructor(box, { titles, limits, choose, isLine = false, placeText = String, labelOf = ({ label }) => label }) {
+    Object.assign(this, { box, titles, limits, isLine, placeText, labelOf, points: [], drawn: [] });
     this.tip = element("div", [], "tip");
     this.ring = element("div", [], "ring");
-    window.addEventListener("themechange", () => this.draw(this.points, this.chosen, this.count));
+    const drawAgain = () => this.draw(this.points, this.chosen);
+    window.addEventListener("themechange", drawAgain);
+    onSize(box, () => {
+      const { width, height } = this.plot ?? {};
+      if (width !== box.clientWidth || height !== box.clientHeight) drawAgain();
+    });
     box.addEventListener("mousemove", (event) => this.#tipOf(this.#nearest(event)));
     box.addEventListener("mouseleave", () => this.#tipOf(null));
     box.addEventListener("click", (event) => {
@@ -28,16 +33,16 @@ class LogPlot {
     });
   }
 
-  /* Points have a `value`, number or null, an `outcome` that colours them, a `label`, perhaps a `limit` of their own,
-     and stand out where `isMarked`. Those that have a `place` are some of `count`. */
-  draw(points, chosen, count = points.length) {
-    Object.assign(this, { points, chosen, count });
+  /* Points have a `place` along the axis, a `value`, number or null, an `outcome` that colours them, a `label`, perhaps
+     a `limit` of their own, and stand out where `isMarked`. */
+  draw(points, chosen) {
+    Object.assign(this, { points, chosen });
     if (!this.box.clientWidth) return;
     this.plot?.destroy();
     this.#measure();
     this.plot = new uPlot({
       width: this.box.clientWidth, height: this.box.clientHeight, legend: { show: false }, cursor: { show: false },
-      scales: { x: { time: false, range: [-0.5, Math.max(1, count) - 0.5] }, y: { range: [this.foot, this.top] } },
+      scales: { x: { time: false, range: this.ends }, y: { range: [this.foot, this.top] } },
       axes: [this.#places(), this.#powers()], series: [{}, { show: false }], padding: [16, 10, 0, 0],
       hooks: { draw: [(plot) => { this.#marks(plot); this.choose(this.chosen); }] },
     }, [[0], [0]], this.box);
@@ -53,8 +58,10 @@ class LogPlot {
     if (found) Object.assign(this.ring.style, { left: `${found.x}px`, top: `${found.y}px` });
   }
 
-  /* The lowest and highest power of ten, and how far the axis goes with the bands. */
+  /* The first and last place, the lowest and highest power of ten, and how far the axis goes with the bands. */
   #measure() {
+    const places = this.points.map(({ place }) => place).sort((a, b) => a - b);
+    this.ends = [(places[0] ?? 0) - 0.5, (places.at(-1) ?? 0) + 0.5];
     const values = this.points.map(({ value }) => value);
     const limits = [...this.limits.map(({ value }) => value), ...this.points.map(({ limit }) => limit)];
     const powers = [...values, ...limits].filter(isFinitePositive).map(Math.log10);
@@ -74,7 +81,8 @@ class LogPlot {
   }
 
   #places() {
-    const values = (_, places) => places.map((place) => (place < this.count ? this.placeText(place) : ""));
+    const [first, last] = this.ends, text = (place) => (place > first && place < last ? this.placeText(place) : "");
+    const values = (_, places) => places.map(text);
     const base = { show: true, stroke: themeColour("soft"), width: 1 };
     return plotAxis(this.titles.x, 20, { incrs: WHOLE_STEPS, space: 60, values, grid: { show: false }, border: base });
   }
@@ -82,7 +90,7 @@ class LogPlot {
   #powers() {
     const every = Math.ceil((this.highest - this.lowest) / Math.max(1, Math.floor(this.room / 20)));
     const powers = [];
-    for (let power = this.lowest; power <= this.highest; power += every) powers.push([power, powerText(power)]);
+    for (let power = this.lowest; power <= this.highest; power += every) powers.push([power, numberText(10 ** power)]);
     if (this.foot < this.lowest) powers.unshift([this.#level(0), "0"]);
     if (this.top > this.highest) powers.push([this.#level(Infinity), "inf, n/a"]);
     const splits = () => powers.map(([at]) => at), values = () => powers.map(([, text]) => text);
@@ -91,8 +99,9 @@ class LogPlot {
 
   #marks(plot) {
     const pen = plot.ctx, ratio = devicePixelRatio, x = (place) => plot.valToPos(place, "x", true) / ratio;
-    const y = (value) => plot.valToPos(this.#level(value), "y", true) / ratio, ends = [x(-0.5), x(this.count - 0.5)];
-    const placed = this.points.map((point, at) => ({ point, x: x(point.place ?? at) }));
+    const y = (value) => plot.valToPos(this.#level(value), "y", true) / ratio;
+    const ends = this.ends.map(x), half = (x(1) - x(0)) / 2;
+    const placed = this.points.map((point) => ({ point, x: x(point.place) }));
     const isMeasured = ({ point: { value } }) => typeof value === "number" && !Number.isNaN(value);
     this.drawn = placed.filter(isMeasured).map((one) => ({ ...one, y: y(one.point.value) }));
     pen.save();
@@ -102,15 +111,14 @@ class LogPlot {
       strokeThrough(pen, ends.map((end) => [end, y(value)]), themeColour(outcome), [5, 4]);
     }
     for (const { point, x: at } of placed.filter(({ point: { limit } }) => isFinitePositive(limit))) {
-      const half = (ends[1] - ends[0]) / this.count / 2;
       strokeThrough(pen, [[at - half, y(point.limit)], [at + half, y(point.limit)]], themeColour("fail"), [5, 4]);
     }
     // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
     const spotOf = (one) => (LOOKS.indexOf(one.point.outcome) * 1e4 + Math.round(one.y)) * 1e4 + Math.round(one.x);
     const spots = [...new Map(this.drawn.map((one) => [spotOf(one), one])).values()];
-    const marked = spots.filter(({ point }) => point.isMarked);
-    for (const one of spots) if (!one.point.isMarked) square(pen, one, this.isLine ? 7 : 3);
-    for (const { value, text, outcome } of this.limits) limitText(pen, text, y(value) - 4, outcome, marked, ends);
+    const marked = spots.filter(({ point }) => point.isMarked), others = spots.filter(({ point }) => !point.isMarked);
+    for (const one of others) square(pen, one, this.isLine ? 7 : 3);
+    for (const { value, text, outcome } of this.limits) limitText(pen, text, y(value) - 4, outcome, ends[1]);
     for (const one of marked) square(pen, one, 7);
     pen.restore();
   }
@@ -130,7 +138,7 @@ class LogPlot {
     if (!found) return;
     const { point, x, y } = found, width = this.box.clientWidth, isRight = x > width / 2;
     const limit = isFinitePositive(point.limit) ? `, limit ${numberText(point.limit)}` : "";
-    this.tip.textContent = `${point.label}: ${numberText(point.value)}${limit}`;
+    this.tip.textContent = `${this.labelOf(point)}: ${numberText(point.value)}${limit}`;
     const left = isRight ? "auto" : `${x + 10}px`, right = isRight ? `${width - x + 10}px` : "auto";
     Object.assign(this.tip.style, { left, right, top: `${Math.max(0, y - 12)}px` });
   }
@@ -141,29 +149,21 @@ function square(pen, { point, x, y }, size) {
   pen.fillRect(x - size / 2, y - size / 2, size, size);
 }
 
-/* The text of a limit on this base line, as far to the right as it has no marked point under it. */
-function limitText(pen, text, base, outcome, marked, [first, last]) {
-  pen.font = PLOT_FONT;
-  pen.textAlign = "left";
-  const { width } = pen.measureText(text), near = marked.filter(({ y }) => y > base - 14 && y < base + 6);
-  let left = last - width;
-  while (left > first && near.some(({ x }) => x > left - 6 && x < left + width + 6)) left -= TEXT_STEP;
-  if (left <= first) left = last - width;
+/* The text of a limit, at the right end of its line. */
+function limitText(pen, text, base, outcome, last) {
+  Object.assign(pen, { font: PLOT_FONT, textAlign: "left" });
+  const left = last - pen.measureText(text).width;
   pen.fillStyle = themeColour("back");
-  pen.fillRect(left - 2, base - 10, width + 4, 12);
+  pen.fillRect(left - 2, base - 10, last - left + 4, 12);
   pen.fillStyle = themeColour(outcome);
   pen.fillText(text, left, base);
 }
 
-/* A power of ten as one reads it: 0.01, 1, 100, 10⁴. */
-function powerText(power) {
-  if (Math.abs(power) <= 3) return power < 0 ? (10 ** power).toFixed(-power) : String(10 ** power);
-  return `10${[...String(power)].map((sign) => SUPERSCRIPTS[sign]).join("")}`;
-}
-
-const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
-
-/* What the marks of a plot mean: pairs of a class of the sample and its words. */
-function plotLegend(entries) {
+/* What the marks of a plot mean: `words` of those outcomes that points have, and of marked points and limits. */
+function plotLegend({ points, limits, words }) {
+  const met = new Set(points.map(({ outcome }) => outcome));
+  if (points.some((point) => point.isMarked)) met.add("marked");
+  if (limits.length || points.some((point) => isFinitePositive(point.limit))) met.add("limit");
+  const entries = Object.entries(words).filter(([kind]) => met.has(kind));
   return listOf(entries.map(([kind, text]) => [element("span", [], `sample ${kind}`), text]), "legend");
 }

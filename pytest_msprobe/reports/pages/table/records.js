@@ -4,28 +4,49 @@
 const LOOKS = ["skip", "pass", "warn", "fail"];
 const gravityOf = (outcome) => (LOOKS.includes(outcome) ? LOOKS.indexOf(outcome) : LOOKS.length - 1);
 
-/* `rows` are in their first order. `outcomeOf` says what came of a row, `textOf` gives what a search looks through,
-   `isWanted` whether filters of the page show it and `forget` takes those back; `shown` outcomes are seen at first, all
-   others where there is none. `changed` is called when other rows are shown. */
+/* `rows` are in their first order. `outcomeOf` says what came of a row, `textOf` what a search looks through besides
+   columns, `isWanted` whether filters of the page show it and `forget` takes those back; `shown` outcomes are seen at
+   first, all others where there is none.
+
+   `open` shows a row, or what is seen where none is chosen: where it is left out, see rowSheets.
+   `groups`: see makeGroups; they are of rows or of what `of` gives for a row.
+   `plot`: see LogPlot; `pointOf` gives the point of a row, `points` are all of them, `words` say what their marks mean.
+   Those of the rows that are seen are drawn, or all where it `keeps` them. */
 function makeRecords(rows, columns, {
-  outcomes, outcomeOf, textOf, noun, names = {}, shown = outcomes, isWanted = () => true, where = () => "",
-  forget = () => {}, changed = () => {}, ...options
+  outcomes, outcomeOf, textOf = () => [], noun, names = {}, shown = outcomes, isWanted = () => true, forget = () => {},
+  open, groups, plot, ...options
 }) {
-  const table = makeTable(byId("scroller"), columns, options), seen = new Set(shown), counts = {}, texts = new Map();
+  const sheets = rowSheets(rows, columns, options), show = open ?? sheets.open;
+  const seen = new Set(shown), counts = {}, texts = new Map(), searched = columns.filter((column) => !column.number);
+  const table = makeTable(byId("scroller"), rows, columns, { ...options, open: (row) => {
+    show(row);
+    drawing?.choose(plot.pointOf(row));
+  } });
+  const drawing = plot && new LogPlot(byId("plot"), { choose: ({ row }) => goTo(row), ...plot });
+  const grouped = groups && makeGroups(byId("groups"), groups.describe, refresh), { of = (row) => row } = groups ?? {};
   let words = [];
   for (const row of rows) counts[outcomeOf(row)] = (counts[outcomeOf(row)] ?? 0) + 1;
 
   function refresh() {
-    const found = rows.filter((row) => seen.has(outcomeOf(row)) && isWanted(row) && matches(row));
-    byId("count").textContent = `${found.length} of ${plural(rows.length, ...noun)}${where()}`;
+    const inGroup = grouped ? rows.filter((row) => grouped.has(of(row))) : rows;
+    const found = inGroup.filter((row) => seen.has(outcomeOf(row)) && isWanted(row) && matches(row));
+    const where = grouped?.names().length ? ` in ${grouped.names().join(".")}` : "";
+    byId("count").textContent = `${found.length} of ${plural(rows.length, ...noun)}${where}`;
     byId("scroller").scrollTop = 0;
     table.show(found);
-    changed(found);
+    drawPlot();
+  }
+
+  function drawPlot() {
+    if (!plot) return;
+    const points = plot.keeps ? plot.points : [...new Set(table.rows().map(plot.pointOf))].filter(Boolean);
+    drawing.draw(points, plot.pointOf(table.chosen()));
   }
 
   function matches(row) {
     if (!words.length) return true;
-    if (!texts.has(row)) texts.set(row, textOf(row).join(" ").toLowerCase());
+    const parts = () => [...searched.map((column) => column.of(row)), ...textOf(row)];
+    if (!texts.has(row)) texts.set(row, parts().join(" ").toLowerCase());
     return words.every((word) => texts.get(row).includes(word));
   }
 
@@ -41,14 +62,22 @@ function makeRecords(rows, columns, {
     byId("search").value = "";
     outcomes.forEach((outcome) => seen.add(outcome));
     byId("outcomes").childNodes.forEach((one) => one.setAttribute("aria-pressed", "true"));
+    grouped?.mark([]);
     forget();
     refresh();
+  }
+
+  /* Go to the next row of a kind, or to the one before where the step is -1; after the last comes the first. */
+  function goOn(isSought, step = 1) {
+    const all = step > 0 ? table.rows() : table.rows().toReversed(), at = all.indexOf(table.chosen());
+    const found = all.find((row, place) => place > at && isSought(row)) ?? all.find(isSought);
+    if (found !== undefined) goTo(found);
   }
 
   /* Open what the address leads to as `find` says, or else what is seen first. */
   function followLinks(find, openFirst) {
     onLink((fragment) => {
-      const row = find(fragment);
+      const row = fragment ? find(fragment) : undefined;
       if (row !== undefined) goTo(row);
       return row !== undefined;
     }, openFirst);
@@ -64,7 +93,8 @@ function makeRecords(rows, columns, {
     return made;
   }));
   onWords(byId("search"), (typed) => { words = typed; refresh(); });
-  return { ...table, refresh, goTo, widen, followLinks, counts };
+  if (plot) byId("plot-box").append(plotLegend(plot));
+  return { ...table, refresh, goTo, goOn, widen, followLinks, counts, sheets, drawPlot, groups: grouped, plot: drawing };
 }
 
 /* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */
@@ -80,14 +110,4 @@ function onWords(input, change) {
     event.preventDefault();
     input.focus();
   });
-}
-
-/* Groups of rows, of which one may be chosen: each has a key and what its button shows. */
-function groupButtons(groups, chosen, choose) {
-  const made = groups.map(({ key, content, title = "" }) => {
-    const one = button(content, () => choose(chosen === key ? null : key), "", chosen === key);
-    one.title = title;
-    return one;
-  });
-  byId("groups").replaceChildren(...made);
 }

@@ -1,47 +1,28 @@
-/* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A column
-   has a title, a width and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
-   `number`, `name` and `look` how it is set (a name that is too long is cut in front), `narrow` its width on a narrow
-   screen; one that has `grow` takes the room that is left. `open` is called with a row that is chosen, `look` gives a
-   class to a row, `prints` says which are on paper. Under `name` the browser keeps the widths that the reader chose. */
+/* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A
+   column has a title and `of`, which returns what it shows of a row; `by` what it sorts by where that is another thing,
+   `number`, `name` and `look` how it is set (a name that is too long is cut in front); one that has `grow` takes the
+   room that is left, one that `isApart` is no line of a sheet. `open` is called with a row that is chosen, or null,
+   `look` gives a class to a row, `prints` says which are on paper. */
 
 const ROW_HEIGHT = 24, MOST_PRINTED = 100;
 
-function makeTable(box, columns, { open, label, name, look = () => "", prints = () => true }) {
-  const state = { given: [], rows: [], sort: null, down: true, chosen: null };
-  const [widths, titles, body] = ["colgroup", "tr", "tbody"].map((tag) => element(tag));
-  const table = element("table", [widths, element("thead", titles), body]);
-  box.replaceChildren(table);
+function makeTable(box, every, columns, { open, label, look = () => "", prints = () => true }) {
+  const state = { given: every, rows: every, sort: null, down: true, chosen: null }, body = element("tbody");
+  const widths = columnWidths(columns, every), titles = columns.map((column, place) => {
+    const sorter = element("div", button(column.title, () => sortBy(column)), "", { style: `width: ${widths[place]}` });
+    return element("th", sorter, column.number ? "number" : "", { "aria-sort": "none" });
+  });
+  box.replaceChildren(element("table", [element("thead", element("tr", titles)), body], "rows"));
   box.tabIndex = 0;
   box.setAttribute("aria-label", label);
-
-  const sizes = new ColumnWidths(columns, `${kindOfPage}.${name ?? label}.widths`);
-
-  function setWidths() {
-    const wide = sizes.all(box.clientWidth);
-    widths.replaceChildren(...wide.map((width) => element("col", [], "", { style: `width: ${width}px` })));
-    table.style.width = `${wide.reduce((sum, width) => sum + width, 0)}px`;
-  }
-
-  function drawTitles() {
-    titles.replaceChildren(...columns.map((column) => {
-      const isDown = state.down, sorted = isDown ? [" ▼", "descending"] : [" ▲", "ascending"];
-      const [arrow, order] = state.sort === column ? sorted : ["", "none"];
-      const sorter = button(column.title + arrow, () => sortBy(column));
-      const title = element("th", sorter, column.number ? "number" : "", { "aria-sort": order });
-      title.append(sizes.grip(column, title, setWidths));
-      title.addEventListener("keydown", (event) => sizes.press(event, column, title, setWidths));
-      return title;
-    }));
-  }
 
   function sortBy(column) {
     // A third click gives the first order back.
     if (state.sort !== column) [state.sort, state.down] = [column, true];
     else if (state.down) state.down = false;
     else state.sort = null;
-    const place = columns.indexOf(column);
-    drawTitles();
-    titles.children[place].querySelector("button").focus();
+    const order = (one) => (one !== state.sort ? "none" : state.down ? "descending" : "ascending");
+    titles.forEach((title, place) => title.setAttribute("aria-sort", order(columns[place])));
     show(state.given);
   }
 
@@ -49,7 +30,7 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
     state.given = state.rows = rows;
     if (state.sort) {
       const key = state.sort.by ?? state.sort.of, sign = state.down ? -1 : 1;
-      const keys = new Map(rows.map((row) => [row, asNumber(key(row))]));
+      const keys = new Map(rows.map((row) => [row, asNumber(key(row)) ?? ""]));
       state.rows = rows.slice().sort((a, b) => compareKeys(keys.get(a), keys.get(b), sign));
     }
     draw();
@@ -76,7 +57,7 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
   }
 
   function cell(column, row) {
-    const value = column.of(row), title = column.number ? numberText(value) : value ?? "";
+    const title = shownText(column, row);
     const kinds = ["number", "name", "grow"].filter((kind) => column[kind]);
     const looks = [...kinds, column.look?.(row)].filter(Boolean).join(" ");
     // What reads from the left is cut at the left in a cell that reads from the right.
@@ -86,7 +67,7 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
   function choose(row) {
     state.chosen = row;
     draw();
-    if (row !== null) open(row);
+    open(row);
   }
 
   function scrollTo(row) {
@@ -107,7 +88,7 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
   const moves = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
   onKeys(box, () => Object.fromEntries(Object.entries(moves).map(([key, by]) => [key, () => move(by)])));
   box.addEventListener("scroll", () => requestAnimationFrame(draw));
-  window.addEventListener("resize", () => { setWidths(); draw(); });
+  onSize(box, draw);
   // Paper has no rows out of sight.
   window.addEventListener("beforeprint", () => {
     const all = state.rows, printed = all.filter(prints), shown = printed.slice(0, MOST_PRINTED);
@@ -116,14 +97,16 @@ function makeTable(box, columns, { open, label, name, look = () => "", prints = 
     body.replaceChildren(...shown.map(line), ...(shown.length < all.length ? [note] : []));
   });
   window.addEventListener("afterprint", draw);
-  setWidths();
-  drawTitles();
   return { show, draw, choose, scrollTo, rows: () => state.rows, chosen: () => state.chosen };
 }
 
+function shownText(column, row) {
+  const value = column.of(row);
+  return column.number ? numberText(value) : value ?? "";
+}
+
 function compareKeys(a, b, sign) {
-  const missingA = a === null || a === undefined || a === "", missingB = b === null || b === undefined || b === "";
-  if (missingA || missingB) return missingA - missingB;
+  if (a === "" || b === "") return (a === "") - (b === "");
   if (typeof a === "number" && typeof b === "number") return sign * (a < b ? -1 : a > b ? 1 : 0);
   return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
 }

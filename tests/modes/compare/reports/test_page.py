@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from selenium.webdriver.common.keys import Keys
 
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
@@ -112,7 +113,7 @@ def of_ranks(*culprits: tuple[int, int]) -> dict[str, Any]:
 def test_of_ranks_and_steps_the_title_says_how_many_values_differ_and_where_first(look: Callable[..., Any]) -> None:
     browser = look(**of_ranks((0, 2), (1, 0), (1, 2)))
     assert texts(browser, "h1") == ["3 of 24 values differ, first at step 0, rank 2"]
-    assert texts(browser, "#details dd")[0] == "step 0, rank 2"
+    assert texts(browser, "#details dd")[1:3] == ["0", "2"]
 
 
 def test_each_rank_that_differs_has_a_chip_that_leads_to_its_first_culprit(look: Callable[..., Any]) -> None:
@@ -122,7 +123,7 @@ def test_each_rank_that_differs_has_a_chip_that_leads_to_its_first_culprit(look:
         "step 1, rank 0",
     ]
     click(browser, "document.querySelector('#culprits button:last-child')")
-    assert texts(browser, "#details dd")[0] == "step 1, rank 0"
+    assert texts(browser, "#details dd")[1:3] == ["1", "0"]
 
 
 def test_rows_of_ranks_and_steps_have_a_column_for_each(look: Callable[..., Any]) -> None:
@@ -168,11 +169,11 @@ def test_the_way_back_leads_to_the_value_that_was_open_before(look: Callable[...
 
 def test_the_tree_of_modules_is_one_stop_of_the_tab_key(look: Callable[..., Any]) -> None:
     browser = look([call(0), call(1, "fail", cause="culprit")])
-    stops = "return [...byId('tree').querySelectorAll('button, summary')].filter((one) => one.tabIndex === 0).length"
+    stops = "return [...byId('groups').querySelectorAll('button')].filter((one) => one.tabIndex === 0).length"
     assert browser.execute_script(stops) == 1
-    browser.execute_script("byId('tree').querySelector('.everything').focus()")
+    browser.execute_script("byId('groups').querySelector('button').focus()")
     browser.switch_to.active_element.send_keys("\ue015")
-    assert browser.switch_to.active_element.tag_name == "summary"
+    assert browser.switch_to.active_element.text.splitlines()[0] == "model"
 
 
 def test_the_page_opens_at_the_first_culprit(look: Callable[..., Any]) -> None:
@@ -208,9 +209,9 @@ def test_the_plot_says_what_its_axes_limits_and_marks_are(look: Callable[..., An
     written = browser.execute_async_script(drawn)
     assert {"call, in execution order", "scaled error", "fails above 0.00024 in float32", "0"} <= set(written)
     # Zero stands below the least power that is drawn.
-    heights = browser.execute_script("return errors.drawn.map((found) => found.y)")
+    heights = browser.execute_script("return table.plot.drawn.map((found) => found.y)")
     assert heights[0] > heights[1]
-    assert browser.execute_script("return errors.plot.valToPos(errors.lowest, 'y') < errors.drawn[0].y")
+    assert browser.execute_script("return table.plot.plot.valToPos(table.plot.lowest, 'y') < table.plot.drawn[0].y")
 
 
 def test_the_page_says_what_holds_of_the_runs_as_a_whole(look: Callable[..., Any]) -> None:
@@ -251,12 +252,26 @@ def test_a_column_sorts_down_then_up_then_not(look: Callable[..., Any]) -> None:
 
 def test_a_module_shows_what_ran_in_it_and_the_worst_of_it(look: Callable[..., Any]) -> None:
     browser = look([call(0), call(1, "fail"), call(2)])
-    assert "model (1 of 3)" in texts(browser, "#tree summary span")[1]
-    click(
-        browser, "[...document.querySelectorAll('#tree summary span')].find((one) => one.textContent === '1 (1 of 1)')"
-    )
+    groups = "#groups .name, #groups .name + span"
+    assert texts(browser, groups)[:4] == ["everything", "1 of 3", "model", "1 of 3"]
+    click(browser, "[...document.querySelectorAll('#groups .name')].find((one) => one.textContent === '1')")
+    assert texts(browser, "#groups [aria-pressed=true] .name + span") == ["1 of 1"]
     assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
-    assert browser.find_elements("css selector", "#tree .dot.fail")
+    assert browser.find_elements("css selector", "#groups span.fail")
+
+
+def test_a_module_is_chosen_by_keys_and_everything_shows_all_again(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail"), call(2)])
+    browser.execute_script("byId('groups').querySelector('button').focus()")
+    for key in (Keys.ARROW_DOWN, Keys.ENTER):
+        browser.switch_to.active_element.send_keys(key)
+    assert texts(browser, "#count") == ["6 of 6 values in model"]
+    browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert browser.switch_to.active_element.text.splitlines()[0] == "layers"
+    browser.switch_to.active_element.send_keys(Keys.HOME)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert texts(browser, "#count") == ["6 of 6 values"]
+    assert texts(browser, "#groups [aria-pressed=true] .name") == ["everything"]
 
 
 def test_the_first_culprit_lists_all_that_is_wrong_in_it_what_it_was_given_first(look: Callable[..., Any]) -> None:
@@ -280,9 +295,7 @@ def test_a_link_opens_the_value_of_its_rank(look: Callable[..., Any]) -> None:
 
 def test_counts_of_the_module_tree_are_explained(look: Callable[..., Any]) -> None:
     browser = look([call(0), call(1, "fail")])
-    titles = browser.execute_script(
-        "return [...document.querySelectorAll('#tree summary span')].map((one) => one.title)"
-    )
+    titles = browser.execute_script("return [...document.querySelectorAll('#groups button')].map((one) => one.title)")
     assert "1 of 2 calls wrong" in titles
 
 
@@ -301,7 +314,7 @@ def test_the_details_show_a_histogram(look: Callable[..., Any]) -> None:
 def test_the_plot_is_drawn(look: Callable[..., Any]) -> None:
     browser = look([call(place, error=10.0**-place) for place in range(6)])
     colours = browser.execute_script(
-        "const c = errors.plot.ctx.canvas;"
+        "const c = table.plot.plot.ctx.canvas;"
         "return new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
     )
     assert colours > 5
@@ -407,7 +420,7 @@ def test_a_limit_of_its_own_is_drawn_at_its_value(look: Callable[..., Any]) -> N
     own = call(1, "fail", error=0.5)
     row = replace(own.rows[-1], metrics={**own.rows[-1].metrics, "limit": 0.125})
     browser = look([call(0), replace(own, rows=(own.rows[0], row))])
-    assert browser.execute_script("return errors.drawn.map(({ point }) => point.limit)") == [-1, 0.125]
+    assert browser.execute_script("return table.plot.drawn.map(({ point }) => point.limit)") == [-1, 0.125]
     assert "limit" in texts(browser, ".legend li")
 
 

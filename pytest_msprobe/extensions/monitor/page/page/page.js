@@ -73,14 +73,14 @@ function goTo(finding) {
 function findings() {
   byId("findings").hidden = !page.findings.length && !page.notes.length;
   byId("notes-list").append(...page.notes.map((note) => element("li", note)));
-  makeTable(byId("found-scroller"), [
-    { title: "Step", width: 64, number: true, of: (one) => one.step },
-    { title: "Result", width: 66, of: (one) => one.outcome, look: (one) => one.outcome },
-    { title: "Tensor", width: 260, narrow: 200, name: true, of: findingName },
-    { title: "Statistic", width: 80, of: (one) => one.statistic },
-    { title: "Rule", width: 90, of: (one) => one.rule },
-    { title: "Finding", width: 320, grow: true, of: (one) => one.message },
-  ], { open: goTo, label: "Findings", name: "findings" }).show(page.findings);
+  makeTable(byId("found-scroller"), page.findings, [
+    { title: "Step", number: true, of: (one) => one.step },
+    { title: "Result", of: (one) => one.outcome, look: (one) => one.outcome },
+    { title: "Tensor", name: true, of: findingName },
+    { title: "Statistic", of: (one) => one.statistic },
+    { title: "Rule", of: (one) => one.rule },
+    { title: "Finding", grow: true, of: (one) => one.message },
+  ], { open: goTo, label: "Findings" });
 }
 
 function findingName({ rank, tensor }) {

@@ -5,20 +5,13 @@ const LAYER = { name: 0, passed: 1, output: 2, first: 3, call: 4 };
 let fedTable = null;
 
 function drawFed() {
-  fedTable ??= makeTable(byId("fed-scroller"), [
-    { title: "Layer", width: 240, of: (layer) => layer[LAYER.name] },
-    { title: "Error of passed inputs", width: 220, number: true, of: (layer) => asNumber(layer[LAYER.passed]) },
-    { title: "Error on golden inputs", width: 240, number: true, of: (layer) => asNumber(layer[LAYER.output]) },
+  fedTable ??= makeTable(byId("fed-scroller"), page.fed, [
+    { title: "Layer", name: true, of: (layer) => layer[LAYER.name] },
+    { title: "Error of passed inputs", number: true, of: (layer) => asNumber(layer[LAYER.passed]) },
+    { title: "Error on golden inputs", number: true, of: (layer) => asNumber(layer[LAYER.output]) },
     {
-      title: "Wrong by itself first", width: 260, grow: true, of: (layer) => layer[LAYER.first],
+      title: "Wrong by itself first", grow: true, of: (layer) => layer[LAYER.first],
       look: (layer) => (layer[LAYER.first] ? "fail" : ""),
     },
-  ], { open: showLayer, label: "Fed layers", name: "fed" });
-  fedTable.show(page.fed);
-}
-
-function showLayer(layer) {
-  if (layer[LAYER.call] === null) return;
-  views.show("table-view");
-  goTo(page.calls[layer[LAYER.call]]);
+  ], { label: "Fed layers", open: ({ [LAYER.call]: call }) => { if (call !== null) lookAt(page.calls[call]); } });
 }

@@ -1,5 +1,4 @@
 const OUTCOMES = ["fail", "warn", "pass", "skip"];
-const SEVERITY = { skip: 0, pass: 1, warn: 2, fail: 3 };
 const OUTCOME_WORDS = { fail: "wrong", warn: "warned", pass: "equal enough", skip: "not compared" };
 
 // A row: [call, name, dtype, shape, outcome, cause, messages, metrics, statistics of both, worst index, histogram]
@@ -14,75 +13,61 @@ const CALL = { record: 0, golden: 1, pair: 2, order: 3, outcome: 4, cause: 5, re
 const MOST_CULPRITS = 8;
 // A place of a pair of dumps: [step, rank, dump]; step and rank may be null.
 const PLACE = { step: 0, rank: 1, dump: 2 };
-const placeOfPair = (row) => page.places[page.calls[row[ROW.call]][CALL.pair]];
-
-const placeTitles = ["Step", "Rank"].filter((_, at) => new Set(page.places.map((place) => place[at])).size > 1);
-const metricColumn = (title, place) => ({ title, width: 120, number: true, of: (row) => row[ROW.metrics][place] });
+const isSeveral = (place) => new Set(page.places.map((one) => one[place])).size > 1;
+const pairOf = (row) => callOf(row)[CALL.pair];
+const placeColumn = (title, place) => ({ title, number: true, of: (row) => page.places[pairOf(row)][place] });
+const metricColumn = (title, place) => ({ title, number: true, of: (row) => row[ROW.metrics][place] });
 const [firstMetric, ...otherMetrics] = page.metrics.map(metricColumn);
 const isCulprit = (row) => row[ROW.cause] === "culprit";
-const hasCulprits = page.calls.some((call) => call[CALL.cause] === "culprit");
-const state = { pair: -1, node: null };
+const culprits = page.calls.filter((call) => call[CALL.cause] === "culprit");
 const callOf = (row) => page.calls[row[ROW.call]];
+const gravity = (row) => gravityOf(row[ROW.outcome]);
+const points = page.calls.map(asPoint);
+let chosenPair = -1;
 const table = makeRecords(page.rows, [
-  { title: "Result", width: 66, of: (row) => row[ROW.outcome], by: (row) => SEVERITY[row[ROW.outcome]], look: (row) => row[ROW.outcome] },
-  ...placeTitles.map((title) => ({
-    title, width: 44, number: true, of: (row) => placeOfPair(row)[title === "Step" ? PLACE.step : PLACE.rank],
-  })),
-  { title: "Value", width: 220, narrow: 130, name: true, of: (row) => row[ROW.name] },
+  { title: "Result", of: (row) => row[ROW.outcome], by: gravity, look: (row) => row[ROW.outcome] },
+  ...["Step", "Rank"].map(placeColumn).filter((_, place) => isSeveral(place)),
+  { title: "Value", name: true, of: (row) => row[ROW.name] },
   firstMetric,
-  { title: "Message", width: 260, grow: true, of: (row) => row[ROW.messages] },
-  { title: "Cause", width: 80, of: (row) => row[ROW.cause] },
-  { title: "Dtype", width: 130, of: (row) => row[ROW.dtype] },
-  { title: "Shape", width: 130, of: (row) => row[ROW.shape] },
+  { title: "Message", grow: true, of: (row) => row[ROW.messages] },
+  { title: "Cause", of: (row) => row[ROW.cause] },
+  { title: "Dtype", of: (row) => row[ROW.dtype] },
+  { title: "Shape", of: (row) => row[ROW.shape] },
   ...otherMetrics,
-  { title: "#", width: 64, narrow: 40, number: true, of: (row) => callOf(row)[CALL.order] },
+  { title: "#", number: true, isApart: true, of: (row) => callOf(row)[CALL.order] },
 ], {
-  open: describe, label: "Values", name: "values", look: (row) => row[ROW.cause], noun: ["value"],
+  label: "Values", look: (row) => row[ROW.cause], noun: ["value"], sheetOf,
+  nameOf: (row) => row[ROW.name], placesOf: (row) => (page.pairs.length > 1 ? [page.pairs[pairOf(row)]] : []),
+  emptySheet: () => [element("p", "Choose a value of the table, a point of the plot or a module.", "soft")],
   outcomes: OUTCOMES, outcomeOf: (row) => row[ROW.outcome],
-  textOf: (row) => [
-    ...[ROW.name, ROW.dtype, ROW.shape, ROW.messages, ROW.cause].map((field) => row[field]),
-    callOf(row)[CALL.golden], callOf(row)[CALL.module],
-  ],
-  isWanted: (row) => (state.pair < 0 || callOf(row)[CALL.pair] === state.pair) && isInNode(callOf(row)),
-  prints: (row) => !first || SEVERITY[row[ROW.outcome]] > SEVERITY.pass,
-  where: () => (state.node ? ` in ${state.node.replaceAll("/", ".")}` : ""), forget,
+  textOf: (row) => [callOf(row)[CALL.golden], callOf(row)[CALL.module]],
+  isWanted: (row) => chosenPair < 0 || pairOf(row) === chosenPair,
+  prints: (row) => !first || gravity(row) > gravityOf("pass"), forget: () => showPair(-1),
+  groups: { describe: describeModule, of: callOf },
+  plot: {
+    points, pointOf: (row) => row && points[row[ROW.call]], choose: (point) => lookAt(point.call),
+    titles: { x: "call, in execution order", y: "scaled error" },
+    limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
+    words: { marked: "a difference begins here", ...OUTCOME_WORDS, limit: "limit" },
+  },
 });
-
-function isInNode(call) {
-  return !state.node || `${call.path}/`.startsWith(`${state.node}/`);
-}
-
-/* Take back what the lists and the modules choose. */
-function forget() {
-  showPair(-1);
-  markNode(null, byId("tree").querySelector(".everything"));
-  plot();
-}
+const plot = table.drawPlot;
 
 function showPair(pair) {
-  state.pair = pair;
-  byId("pair").value = pair;
+  byId("pair").value = chosenPair = pair;
 }
 
 /* One row in full. */
 
-function describe(row) {
-  const nothing = element("p", "Choose a value of the table, a point of the plot or a module.", "soft");
-  showSheet(row === null ? [nothing] : sheetOf(row), row === null ? "" : fragmentOf(row));
-  table.draw();
-  plot();
-}
-
 function sheetOf(row) {
-  const call = callOf(row), number = row[ROW.call];
-  const inGraph = inGraphs.has(number) ? [button("show in the graph", () => showInGraph(number)), " "] : [];
+  const call = callOf(row), number = row[ROW.call], title = "Elements by relative error";
   return [
-    // A line may break after the dots and slashes of the name alone.
-    element("h2", row[ROW.name].split(/(?<=[./])/).flatMap((part) => [part, element("wbr")])),
-    element("p", [...inGraph, linkButton(fragmentOf(row))]), ...wrongValues(number), ...commandsOf(call),
-    factsOf(row, call),
-    ...[row[ROW.messages], call[CALL.reason]].filter(Boolean).map((text) => element("pre", text)),
-    ...(row[ROW.histogram].length ? [element("h3", "Elements by relative error"), histogram(row[ROW.histogram])] : []),
+    ...(inGraphs.has(number) ? [button("show in the graph", () => showInGraph(number))] : []),
+    ...wrongValues(number), ...commandsOf(call), factsOf(row, call),
+    ...(call[CALL.reason] ? [element("pre", call[CALL.reason])] : []),
+    ...(row[ROW.histogram].length ? [element("h3", title), barChart(page.bins, [["target", row[ROW.histogram]]], {
+      label: title, titleOf: (name, count) => `${name}: ${count}`,
+    })] : []),
     ...titledTexts([["Called at", page.stacks[call[CALL.stack]]]]),
   ];
 }
@@ -96,17 +81,8 @@ function factsOf(row, call) {
     const sides = [row[ROW.target], row[ROW.golden]].map((one) => numberText(asNumber(one?.[at])));
     return [title, sides.some((side) => side !== "") ? sides.join(" against ") : ""];
   });
-  return factsList([
-    ["where", page.pairs.length > 1 ? page.pairs[call[CALL.pair]] : ""],
-    ["result", row[ROW.outcome] + (row[ROW.cause] ? `, ${row[ROW.cause]}` : "")],
-    ["golden call", call[CALL.golden] ?? "none"],
-    ["module", call[CALL.module]],
-    ["dtype", row[ROW.dtype]],
-    ["shape", row[ROW.shape]],
-    ["worst element", row[ROW.worst]],
-    ...page.metrics.map((title, at) => [title, numberText(row[ROW.metrics][at])]),
-    ...statistics,
-  ]);
+  const ofCall = [["Golden call", call[CALL.golden] ?? "none"], ["Module", call[CALL.module]]];
+  return table.sheets.facts(row, [...ofCall, ["Worst element", row[ROW.worst]], ...statistics]);
 }
 
 /* Every wrong value of a call, what it was given before what it returned: there a cause is. */
@@ -120,24 +96,9 @@ function wrongValues(number) {
   return wrong.length ? [title, listOf(lines, "wrong-values")] : [];
 }
 
-function histogram(counts) {
-  return barChart(page.bins, [["target", counts]], {
-    label: "Elements by relative error", titleOf: (name, count) => `${name}: ${count}`,
-  });
-}
-
-function fragmentOf(row) {
-  const pair = callOf(row)[CALL.pair];
-  return pair ? `${row[ROW.name]}::${page.pairs[pair]}` : row[ROW.name];
-}
-
-function linkedRow(fragment) {
-  return page.rows.find((row) => fragment.startsWith(row[ROW.name]) && fragmentOf(row) === fragment);
-}
-
 /* What came of calls together: the worst outcome, the greatest error, how many are wrong, whether one is a culprit. */
 function summed() {
-  return { worst: "skip", calls: 0, wrong: 0, error: null, hasCulprit: false, children: new Map() };
+  return { worst: "skip", calls: 0, wrong: 0, error: null, hasCulprit: false };
 }
 
 function addCall(sum, call) {
@@ -145,78 +106,26 @@ function addCall(sum, call) {
   sum.calls++;
   sum.wrong += call[CALL.outcome] === "fail";
   sum.hasCulprit ||= call[CALL.cause] === "culprit";
-  if (SEVERITY[call[CALL.outcome]] > SEVERITY[sum.worst]) sum.worst = call[CALL.outcome];
+  if (gravityOf(call[CALL.outcome]) > gravityOf(sum.worst)) sum.worst = call[CALL.outcome];
   if (error !== null && !(error <= sum.error)) sum.error = error;
 }
 
-function callsText({ wrong, calls, worst }) {
-  return wrong ? `${wrong} of ${plural(calls, "call")} wrong` : `${plural(calls, "call")} ${OUTCOME_WORDS[worst]}`;
+const callsText = ({ wrong, calls, worst }) => (
+  wrong ? `${wrong} of ${plural(calls, "call")} wrong` : `${plural(calls, "call")} ${OUTCOME_WORDS[worst]}`
+);
+
+/* Modules, each with what came of the calls in it; those with a culprit are marked and open. */
+function describeModule({ rows, depth }) {
+  const all = summed();
+  rows.forEach((call) => addCall(all, call));
+  const isOpen = all.hasCulprit || (!culprits.length && all.wrong > 0 && depth < 3);
+  const counts = wrongText(all.wrong, all.calls), title = callsText(all);
+  return { counts, look: all.worst, title, isMarked: all.hasCulprit, isOpen };
 }
 
-/* Modules, each with the worst that came of what ran in it; those with a culprit are marked and open. */
-
-function tree() {
-  const root = summed();
-  for (const call of page.calls) {
-    let node = root;
-    for (const part of call.path.split("/")) {
-      if (!node.children.has(part)) node.children.set(part, summed());
-      node = node.children.get(part);
-      addCall(node, call);
-    }
-  }
-  const all = button("everything", () => chooseNode(null, all), "leaf everything chosen");
-  byId("tree").append(all, ...branches(root, []));
-}
-
-function branches(node, path) {
-  return [...node.children].map(([name, child]) => {
-    const at = [...path, name].join("/"), count = `${child.wrong ? `${child.wrong} of ` : ""}${child.calls}`;
-    const meaning = child.hasCulprit ? "a difference begins here" : OUTCOME_WORDS[child.worst];
-    const dot = element("span", [], `dot ${child.worst}${child.hasCulprit ? " culprit" : ""}`, { title: meaning });
-    const text = element("span", `${name} (${count})`, "", { title: callsText(child) });
-    if (!child.children.size) {
-      const leaf = button([dot, text], () => chooseNode(at, leaf), "leaf");
-      return leaf;
-    }
-    const head = element("summary", [dot, text]), made = element("details", head);
-    text.addEventListener("click", (event) => { event.preventDefault(); chooseNode(at, head); });
-    // Of a focused module Enter shows what ran in it; the space bar and arrows open and close it.
-    const open = (isOpen) => () => { made.open = isOpen; };
-    onKeys(head, () => ({ Enter: () => chooseNode(at, head), ArrowRight: open(true), ArrowLeft: open(false) }));
-    made.addEventListener("toggle", () => {
-      if (made.open && made.childElementCount === 1) made.append(...branches(child, [...path, name]));
-    });
-    made.open = child.hasCulprit || (!hasCulprits && child.worst === "fail" && path.length < 2);
-    return made;
-  });
-}
-
-function markNode(path, at) {
-  byId("tree").querySelectorAll(".chosen").forEach((one) => one.classList.remove("chosen"));
-  at?.classList.add("chosen");
-  state.node = path;
-}
-
-function chooseNode(path, at) {
-  markNode(path, at);
+function chooseNode(path) {
+  table.groups.mark(path.split("/"));
   table.refresh();
-}
-
-/* The error of every call along execution order. */
-
-let errors = null;
-
-function plot() {
-  if (byId("table-view").hidden) return;
-  errors ??= new LogPlot(byId("plot"), {
-    titles: { x: "call, in execution order", y: "scaled error" },
-    limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
-    choose: (point) => lookAt(point.call),
-  });
-  const points = page.calls.map(asPoint).filter(({ call }) => state.pair < 0 || call[CALL.pair] === state.pair);
-  const chosen = table.chosen() && callOf(table.chosen());
-  errors.draw(points, points.find((point) => point.call === chosen));
 }
 
 /* A call in the plot; a value of training against inference has a limit of its own. */
@@ -224,19 +133,16 @@ function asPoint(call, number) {
   const { [CALL.record]: record, [CALL.outcome]: outcome, [CALL.cause]: cause } = call;
   const label = cause ? `${record} (${cause})` : record;
   const value = asNumber(call[CALL.error]), limit = asNumber(page.allowed[number]);
-  return { value, outcome, isMarked: cause === "culprit", label, call, limit };
+  return { place: number, value, outcome, isMarked: cause === "culprit", label, call, limit };
 }
 
 /* Show a call in the table, at the worst of its values; filters that hide it are taken back. */
 function goTo(call) {
-  const number = page.calls.indexOf(call), isOfCall = (row) => row[ROW.call] === number;
-  if (!table.rows().some(isOfCall)) table.widen();
-  const worst = table.rows().filter(isOfCall).reduce((a, b) => (a === undefined || severity(b) > severity(a) ? b : a), undefined);
+  const ofCall = () => table.rows().filter((row) => callOf(row) === call);
+  const isOutput = (row) => row[ROW.name].includes(".output.");
+  if (!ofCall().length) table.widen();
+  const [worst] = ofCall().sort((a, b) => gravity(b) - gravity(a) || isOutput(b) - isOutput(a));
   if (worst !== undefined) table.goTo(worst);
-}
-
-function severity(row) {
-  return 2 * SEVERITY[row[ROW.outcome]] + row[ROW.name].includes(".output.");
 }
 
 /* The page. */
@@ -256,16 +162,15 @@ function modulePath(call) {
 /* How many values differ, and where the first of them is. */
 function answer(first) {
   const { fail: wrong = 0, warn: warned = 0, skip = 0 } = table.counts;
-  const all = `${grouped(page.rows.length)} ${page.rows.length === 1 ? "value" : "values"}`;
-  const warnings = `${grouped(warned)} ${warned === 1 ? "is" : "are"} warned of`;
-  const differing = wrong ? `${grouped(wrong)} of ${all} ${wrong === 1 ? "differs" : "differ"}` : "";
+  const all = plural(page.rows.length, "value"), warnings = `${plural(warned, "is", "are")} warned of`;
+  const differing = wrong ? `${wrong} of ${all} ${wrong === 1 ? "differs" : "differ"}` : "";
   if (!first) return page.rows.length === skip ? "nothing was compared" : `none of ${all} differs`;
   const where = page.pairs.length > 1 ? `at ${page.pairs[first[CALL.pair]]}` : `in ${first[CALL.record]}`;
   return `${differing || `none of ${all} is wrong, ${warnings}`}, first ${where}`;
 }
 
 /* The first culprits: of several pairs of dumps that of each rank, of one pair the first three. */
-function culpritButtons(culprits) {
+function culpritButtons() {
   const several = page.pairs.length > 1, placeOf = (call) => page.places[call[CALL.pair]];
   const firsts = several ? [...Map.groupBy(culprits, (call) => placeOf(call)[PLACE.rank]).values()].map(([call]) => call) : culprits;
   const most = several ? MOST_CULPRITS : 3, more = firsts.length - most;
@@ -278,31 +183,18 @@ function culpritButtons(culprits) {
 }
 
 for (const call of page.calls) call.path = modulePath(call);
-const culprits = page.calls.filter((call) => call[CALL.cause] === "culprit");
 const firstOf = (outcome) => page.calls.find((call) => call[CALL.outcome] === outcome);
 const first = culprits[0] ?? firstOf("fail") ?? firstOf("warn");
 showHeader(answer(first), `${page.title}, ${page.about}`, page.notes);
-byId("culprits").append(...culpritButtons(culprits));
+byId("culprits").append(...culpritButtons());
 choices(byId("pair"), ["all", ...page.pairs].map((name, place) => [name, place - 1]), (pair) => {
   showPair(Number(pair));
-  plot();
   table.refresh();
 });
 byId("pair").hidden = page.pairs.length < 2;
 // Of the table's keys, n and p go from culprit to culprit.
-onKeys(byId("scroller"), () => {
-  const rows = table.rows(), at = rows.indexOf(table.chosen()), go = (row) => row && table.goTo(row);
-  const last = () => rows.findLast((row, place) => place < at && isCulprit(row));
-  return { n: () => go(rows.find((row, place) => place > at && isCulprit(row))), p: () => go(last()) };
-});
-window.addEventListener("resize", plot);
-tree();
-byId("plot-box").append(plotLegend([
-  ...(hasCulprits ? [["marked", "a difference begins here"]] : []),
-  ...OUTCOMES.filter(firstOf).map((outcome) => [outcome, OUTCOME_WORDS[outcome]]),
-  ...(page.limits.length + page.allowed.length ? [["limit", "limit"]] : []),
-]));
+onKeys(byId("scroller"), () => ({ n: () => table.goOn(isCulprit), p: () => table.goOn(isCulprit, -1) }));
+table.groups.show(page.calls, (call) => call.path.split("/"));
 table.refresh();
 views.show("table-view");
-oneStop(byId("tree"), "button, summary");
-table.followLinks(linkedRow, () => (first ? goTo(first) : describe(null)));
+table.followLinks(table.sheets.find, () => (first ? goTo(first) : table.choose(null)));

@@ -243,7 +243,7 @@ def test_a_link_opens_the_curves_of_a_series_at_a_step(
 def test_a_link_leads_to_the_chosen_step(look: Callable[..., Any]) -> None:
     browser = look(norms())
     press(browser, "\ue015", "\ue014", "\ue014")  # down, right, right
-    browser.execute_script("navigator.clipboard.writeText = (text) => { window.copied = text; }")
+    browser.execute_script("document.execCommand = () => { window.copied = document.activeElement.value; }")
     click(browser, "document.querySelector('#details button.link')")
     copied = browser.execute_script("return window.copied")
     assert unquote(copied).endswith("#rank 0/grad_reduced/layers.4.weight/norm@2")
