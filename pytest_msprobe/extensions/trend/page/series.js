@@ -9,7 +9,8 @@ function spreadPlot(spreads) {
   const values = spreads.flatMap((spread) => spread ?? []), ends = [Math.min(...values), Math.max(...values)];
   const isWide = ends[0] > 0 && ends[1] > WIDE * ends[0], range = ends[0] < ends[1] ? ends : undefined;
   const band = `${themeColour("skip")}55`, line = themeColour("fore");
-  const textOf = (text) => (_, all) => all.map(text), side = { stroke: band, points: { show: true, size: 3, stroke: band } };
+  const textOf = (text) => (_, all) => all.map(text);
+  const side = { stroke: band, points: { show: true, size: 3, stroke: band } };
   drawn.push(new uPlot({
     width: 204, height: 110, legend: { show: false }, cursor: { show: false }, padding: [8, 6, 0, 0],
     scales: { x: { time: false, range: [-0.5, spreads.length - 0.5] }, y: { distr: isWide ? 3 : 1, range } },

@@ -21,7 +21,9 @@ const GROUPINGS = [
 const runName = (place) => (page.runs.length > 1 ? `${place + 1}: ` : "") + page.runs[place].name;
 
 /* The worst first, those of one severity by margin, equal ones in the order of the run. inf less inf is NaN, no order. */
-const ranked = [3, 2, 1, 0].flatMap((level) => allRows.filter((row) => severity(row) === level).sort((a, b) => margins[b] - margins[a] || a - b));
+const ranked = [3, 2, 1, 0].flatMap((level) => {
+  return allRows.filter((row) => severity(row) === level).sort((a, b) => margins[b] - margins[a] || a - b);
+});
 const wrongRows = ranked.filter(isWrong);
 
 function placeText(row) {
@@ -38,7 +40,8 @@ function placesOf(row) {
 /* Commands on a record; a test of the reader's own has neither dump nor record. */
 function commandsOf(row) {
   const rerun = word("rerun", row), dump = word("chosen", row).replace(/::$/, "");
-  const values = { rerun, saved: page.details[row]?.saved || undefined, ...(dump && { dump, record: columnsOf.name[row] }) };
+  const saved = page.details[row]?.saved || undefined;
+  const values = { rerun, saved, ...(dump && { dump, record: columnsOf.name[row] }) };
   const { rerunTitle } = page.runs[columnsOf.run[row]];
   return rerun.length ? nextSteps(values, [[rerunTitle, ["<rerun>"]], ...page.commands]) : [];
 }

@@ -8,5 +8,6 @@ const stepName = (row) => (stepOf(row) < 0 ? "no step" : `step ${stepOf(row)}`);
 if (new Set(stepsOfDumps).size > 1) GROUPINGS.push(["Step", stepName, allRows]);
 
 function runNotes() {
-  return page.runs.flatMap((run, place) => run.notes.map((note) => (page.runs.length > 1 ? `${place + 1}: ${note}` : note)));
+  const lead = (place) => (page.runs.length > 1 ? `${place + 1}: ` : "");
+  return page.runs.flatMap((run, place) => run.notes.map((note) => lead(place) + note));
 }

@@ -20,6 +20,11 @@ function asNumber(value) {
   return value === "inf" ? Infinity : value === "-inf" ? -Infinity : value;
 }
 
+/* A count in groups of three digits. */
+function grouped(count) {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}
+
 function plural(count, noun, nouns = `${noun}s`) {
-  return `${count} ${count === 1 ? noun : nouns}`;
+  return `${grouped(count)} ${count === 1 ? noun : nouns}`;
 }

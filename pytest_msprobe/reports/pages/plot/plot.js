@@ -66,7 +66,8 @@ class LogPlot {
     const limits = [...this.limits.map(({ value }) => value), ...this.points.map(({ limit }) => limit)];
     const powers = [...values, ...limits].filter(isFinitePositive).map(Math.log10);
     this.lowest = Math.floor(powers.reduce((a, b) => Math.min(a, b), 0));
-    this.highest = Math.max(this.lowest + LEAST_DECADES, Math.ceil(powers.reduce((a, b) => Math.max(a, b), this.lowest)));
+    const most = powers.reduce((a, b) => Math.max(a, b), this.lowest);
+    this.highest = Math.max(this.lowest + LEAST_DECADES, Math.ceil(most));
     const bands = [0, Infinity].map((value) => (values.includes(value) ? BAND : 0));
     // How many pixels the powers have, and how many powers a pixel is.
     this.room = Math.max(1, this.box.clientHeight - AROUND - bands[0] - bands[1]);

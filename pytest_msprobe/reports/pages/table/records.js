@@ -23,14 +23,14 @@ function makeRecords(rows, columns, {
     drawing?.choose(plot.pointOf(row));
   } });
   const drawing = plot && new LogPlot(byId("plot"), { choose: ({ row }) => goTo(row), ...plot });
-  const grouped = groups && makeGroups(byId("groups"), groups.describe, refresh), { of = (row) => row } = groups ?? {};
+  const chosenGroups = groups && makeGroups(byId("groups"), groups.describe, refresh), { of = (row) => row } = groups ?? {};
   let words = [];
   for (const row of rows) counts[outcomeOf(row)] = (counts[outcomeOf(row)] ?? 0) + 1;
 
   function refresh() {
-    const inGroup = grouped ? rows.filter((row) => grouped.has(of(row))) : rows;
+    const inGroup = chosenGroups ? rows.filter((row) => chosenGroups.has(of(row))) : rows;
     const found = inGroup.filter((row) => seen.has(outcomeOf(row)) && isWanted(row) && matches(row));
-    const where = grouped?.names().length ? ` in ${grouped.names().join(".")}` : "";
+    const where = chosenGroups?.names().length ? ` in ${chosenGroups.names().join(".")}` : "";
     byId("count").textContent = `${found.length} of ${plural(rows.length, ...noun)}${where}`;
     byId("scroller").scrollTop = 0;
     table.show(found);
@@ -62,7 +62,7 @@ function makeRecords(rows, columns, {
     byId("search").value = "";
     outcomes.forEach((outcome) => seen.add(outcome));
     byId("outcomes").childNodes.forEach((one) => one.setAttribute("aria-pressed", "true"));
-    grouped?.mark([]);
+    chosenGroups?.mark([]);
     forget();
     refresh();
   }
@@ -94,7 +94,7 @@ function makeRecords(rows, columns, {
   }));
   onWords(byId("search"), (typed) => { words = typed; refresh(); });
   if (plot) byId("plot-box").append(plotLegend(plot));
-  return { ...table, refresh, goTo, goOn, widen, followLinks, counts, sheets, drawPlot, groups: grouped, plot: drawing };
+  return { ...table, refresh, goTo, goOn, widen, followLinks, counts, sheets, drawPlot, groups: chosenGroups, plot: drawing };
 }
 
 /* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */

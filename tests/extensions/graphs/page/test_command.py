@@ -57,7 +57,7 @@ def test_two_runs_are_coloured_by_verdict(dump: Callable[..., Path], tmp_path: P
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (float("nan"), "inf or nan comes in with an input that no recorded call gave"),
+        (float("nan"), "inf or nan comes in with an input, and no call that was recorded before returned any"),
         (float("-inf"), "nan in the output, of inf in the input"),
     ],
 )

@@ -7,7 +7,9 @@ const ROW = {
   histogram: 11,
 };
 // A call: [record, golden, pair, order, outcome, cause, reason, module, stack, error]
-const CALL = { record: 0, golden: 1, pair: 2, order: 3, outcome: 4, cause: 5, reason: 6, module: 7, stack: 8, error: 9 };
+const CALL = {
+  record: 0, golden: 1, pair: 2, order: 3, outcome: 4, cause: 5, reason: 6, module: 7, stack: 8, error: 9,
+};
 
 // How many chips of first culprits are shown.
 const MOST_CULPRITS = 8;
@@ -47,7 +49,9 @@ const table = makeRecords(page.rows, [
   plot: {
     points, pointOf: (row) => row && points[row[ROW.call]], choose: (point) => lookAt(point.call),
     titles: { x: "call, in execution order", y: "scaled error" },
-    limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
+    limits: page.limits.map(([dtype, limit]) => {
+      return { value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" };
+    }),
     words: { marked: "a difference begins here", ...OUTCOME_WORDS, limit: "limit" },
   },
 });
@@ -163,7 +167,7 @@ function modulePath(call) {
 function answer(first) {
   const { fail: wrong = 0, warn: warned = 0, skip = 0 } = table.counts;
   const all = plural(page.rows.length, "value"), warnings = `${plural(warned, "is", "are")} warned of`;
-  const differing = wrong ? `${wrong} of ${all} ${wrong === 1 ? "differs" : "differ"}` : "";
+  const differing = wrong ? `${grouped(wrong)} of ${all} ${wrong === 1 ? "differs" : "differ"}` : "";
   if (!first) return page.rows.length === skip ? "nothing was compared" : `none of ${all} differs`;
   const where = page.pairs.length > 1 ? `at ${page.pairs[first[CALL.pair]]}` : `in ${first[CALL.record]}`;
   return `${differing || `none of ${all} is wrong, ${warnings}`}, first ${where}`;
@@ -172,7 +176,8 @@ function answer(first) {
 /* The first culprits: of several pairs of dumps that of each rank, of one pair the first three. */
 function culpritButtons() {
   const several = page.pairs.length > 1, placeOf = (call) => page.places[call[CALL.pair]];
-  const firsts = several ? [...Map.groupBy(culprits, (call) => placeOf(call)[PLACE.rank]).values()].map(([call]) => call) : culprits;
+  const ofRanks = Map.groupBy(culprits, (call) => placeOf(call)[PLACE.rank]).values();
+  const firsts = several ? [...ofRanks].map(([call]) => call) : culprits;
   const most = several ? MOST_CULPRITS : 3, more = firsts.length - most;
   const buttons = firsts.slice(0, most).map((call, place) => {
     const which = several ? page.pairs[call[CALL.pair]] : place ? "then" : "first culprit";

@@ -21,7 +21,8 @@ function distanceOf(token) {
 // A weight is clipped above 1 + clip and below 1 - clip, at two distances.
 function tokenLimits() {
   const clip = page.tokens.clip, words = `clipped: weight above 1 + ${clip}, or below 1 - ${clip}`;
-  return [[Math.log1p(clip), ""], [-Math.log1p(-clip), words]].map(([value, text]) => ({ value, text, outcome: "fail" }));
+  const above = { value: Math.log1p(clip), text: "", outcome: "fail" };
+  return [above, { ...above, value: -Math.log1p(-clip), text: words }];
 }
 
 function drawTokens() {
