@@ -17,8 +17,8 @@ const table = makeRecords(page.apis, [
   { title: "Change", of: (api) => api[API.change], by: rankOf, look: (api) => api[API.change] },
   { title: page.of === "APIs" ? "API" : "Item", grow: true, name: true, of: (api) => api[API.name] },
   { title: "Factor", number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
-  ...page.runs.map(([, began], place) => ({
-    title: `${place + 1}: ${began}`, number: true, by: (api) => api[API.worst][place]?.[WORST.margin] ?? "",
+  ...page.runs.map((_, place) => ({
+    title: `Run ${place + 1}`, number: true, by: (api) => api[API.worst][place]?.[WORST.margin] ?? "",
     of: ({ [API.worst]: { [place]: worst } }) => (worst ? `${worstText(worst)} ${outcomeOf(worst)}`.trim() : ""),
     look: (api) => outcomeOf(api[API.worst][place]),
   })),
@@ -54,8 +54,8 @@ function runLine([name, began, device], worst) {
   return element("li", `${began}: ${text}`, outcomeOf(worst), { title });
 }
 
-const ABOUT =
-  "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.";
-showHeader(page.title, ABOUT, page.notes);
+const ABOUT = "The largest share of a limit that a record of an API used up: 0 is exact, 1 is at the limit.";
+const [first, last] = [page.runs[0], page.runs.at(-1)].map(([, began]) => began);
+showHeader(page.title, `${ABOUT} Run 1 is that of ${first}, run ${page.runs.length} that of ${last}.`, page.notes);
 table.refresh();
 table.followLinks(table.sheets.find, () => table.goTo(page.apis[0]));

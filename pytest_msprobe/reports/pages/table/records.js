@@ -31,7 +31,7 @@ function makeRecords(rows, columns, {
     const inGroup = chosenGroups ? rows.filter((row) => chosenGroups.has(of(row))) : rows;
     const found = inGroup.filter((row) => seen.has(outcomeOf(row)) && isWanted(row) && matches(row));
     const where = chosenGroups?.names().length ? ` in ${chosenGroups.names().join(".")}` : "";
-    byId("count").textContent = `${found.length} of ${plural(rows.length, ...noun)}${where}`;
+    byId("count").textContent = `${grouped(found.length)} of ${plural(rows.length, ...noun)}${where}`;
     byId("scroller").scrollTop = 0;
     table.show(found);
     drawPlot();
