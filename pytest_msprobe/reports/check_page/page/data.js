@@ -15,7 +15,7 @@ const GROUPINGS = [
   ["API", (row) => `${word("api", row)} ${word("direction", row)}`.trim()],
   ["Direction", (row) => word("direction", row) || "none"],
   // Each failure has a reason of its own.
-  ["Reason of skips, warnings and little judged", (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
+  ["Reason of skips, warnings and weak evidence", (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
 ];
 
 const runName = (place) => (page.runs.length > 1 ? `${place + 1}: ` : "") + page.runs[place].name;

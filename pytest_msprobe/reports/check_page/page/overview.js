@@ -17,7 +17,7 @@ function overview() {
     element("h2", "Overview"), element("p", outcomes.join(", ")), ...historyOverview(),
     ...section("Failures, the worst of each API", worst, (row) => `${marginOf(row)}  ${named(row)}${more(row)}`),
     ...counted("Skipped", (row) => severity(row) === 0),
-    ...counted("Passed with little judged", (row) => severity(row) === 1 && word("reason", row)),
+    ...counted("Passed with weak evidence", (row) => severity(row) === 1 && word("reason", row)),
     ...section("Slowest, in seconds", slowest.slice(0, SHOWN), (row) => `${seconds[row]}  ${named(row)}`),
     element("h3", "How it was judged"), runsTable(),
     ...(page.dropped ? [element("p", dropped, "warn")] : []), element("p", KEYS_HELP, "soft"),
