@@ -57,7 +57,8 @@ class DeviceRegistry:
             if base in _MEANT or not may_be_accelerator(base):
                 names = [AUTO, *dict.fromkeys((*self._devices, ACCELERATOR, *accelerator_types()))]
                 hint = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, names)
-                raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}")
+                remedy = "" if hint else "one of your own comes from conftest.py, in pytest-msprobe replay by -p MODULE"
+                raise DeviceError(f"unknown device {name!r}; known are {', '.join(names)}{hint}", remedy=remedy)
             self.add(Accelerator(base))
         device = self._devices[base]
         return device.with_text(text) if text and isinstance(device, TakesText) else device

@@ -54,3 +54,14 @@ def test_a_device_is_called_by_its_text_and_knows_it() -> None:
     device = DeviceRegistry().get("compiled:aot_eager")
     assert device.name == "compiled:aot_eager"
     assert DeviceRegistry().get("compiled").name == "compiled"
+
+
+def test_an_unknown_device_is_answered_with_where_one_of_your_own_comes_from() -> None:
+    with pytest.raises(DeviceError, match=r"device .mine.; .*; one of your own comes from conftest\.py"):
+        DeviceRegistry().get("mine")
+
+
+def test_a_mistyped_device_is_answered_with_what_was_meant_alone() -> None:
+    with pytest.raises(DeviceError, match=r"unknown device 'gpu'; known are .*; for ") as raised:
+        DeviceRegistry().get("gpu")
+    assert "conftest.py" not in str(raised.value)
