@@ -74,7 +74,7 @@ def test_an_equal_network_is_clean_and_a_changed_weight_named(
 ) -> None:
     golden = ("--msprobe-golden", calls(network, framework))
     equal = run_pytest(pytester, "--msprobe-compare", graph(network, ""), *golden)
-    equal.stdout.fnmatch_lines(["no compared call differs"])
+    equal.stdout.fnmatch_lines(["no compared call differs*"])
     assert equal.parseoutcomes()["passed"] >= PARTNERS[network][framework == "mindspore"]
     changed = run_pytest(pytester, "--msprobe-compare", graph(network, "weight"), *golden)
     changed.stdout.fnmatch_lines(
@@ -98,5 +98,5 @@ def test_steps_meet_and_a_mapping_file_names_a_layer(
     words = ("--msprobe-compare", graph("mlp", "", 2), "--msprobe-golden", renamed)
     assert run_pytest(pytester, *words).parseoutcomes()["passed"] < 2 * PARTNERS["mlp"][0]
     mapped = run_pytest(pytester, *words, "--msprobe-mapping=names.yaml")
-    mapped.stdout.fnmatch_lines(["no compared call differs"])
+    mapped.stdout.fnmatch_lines(["no compared call differs*"])
     assert mapped.parseoutcomes()["passed"] == 2 * PARTNERS["mlp"][0]

@@ -89,7 +89,7 @@ class CompareSummary:
             if not total["pass"]:
                 lines = ["nothing was compared"]
             elif not total["fail"]:
-                lines = ["no compared call differs"]
+                lines = [f"no compared call differs{self._within_limits()}"]
         counts = ", ".join(f"{total[key]} {word}" for key, word in _OUTCOMES.items() if total[key])
         lines.append(f"{counted(sum(total.values()), 'call')}: {counts}")
         if finished_before:
@@ -110,6 +110,15 @@ class CompareSummary:
         lines += self._of_tokens()
         lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
+
+    def _within_limits(self) -> str:
+        """Return which value is the first that is not equal, where none is wrong."""
+        unequal = ((call, row) for call in self._calls for row in call.rows if row.metrics.get(SCALED_ERROR))
+        call, row = next(unequal, (None, None))
+        if call is None or row is None:
+            return ""
+        at = f"{call.record} {row.place}, scaled error {row.metrics[SCALED_ERROR]:.2e}"
+        return f" by more than its limit; the first that is not equal: {at}"
 
     def _culprits(self, pair: DumpPair, wrong_since: int | None) -> Iterator[str]:
         """Yield what differs first in a pair; ``wrong_since`` is the first step of its rank in which something does."""
