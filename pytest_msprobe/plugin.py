@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 @pytest.hookimpl(trylast=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> None:
-    """Add hints to pytest's error, should it refuse an option that is spelled like ours; conftests have added theirs."""
+    """Add hints to pytest's error, should it refuse an option spelled like ours; conftests have added theirs."""
     add_hints(parser, args)
 
 

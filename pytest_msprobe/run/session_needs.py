@@ -73,7 +73,7 @@ def recordings_without_option(config: pytest.Config, items: Iterable[pytest.Item
     """Return a line for each folder among the arguments that holds recordings, and of which nothing was collected."""
     named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else ()
     # Items have paths without `..`.
-    folders = {text: Path(os.path.abspath(config.invocation_params.dir / text)) for text in named}
+    folders = {text: Path(os.path.normpath(config.invocation_params.dir / text)) for text in named}
     paths = [item.path for item in items]
     return [
         f"msprobe: {text} holds recordings, which pytest reads where an option names them: --msprobe-dump {text}"
