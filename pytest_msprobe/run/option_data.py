@@ -8,6 +8,7 @@ these alone. A test compares them, and ``python tests/run/test_option_data.py`` 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -68,12 +69,12 @@ def _files() -> list[Path]:
     return [PACKAGE / FILE, *sorted(PACKAGE.glob(f"extensions/*/{FILE}"))]
 
 
-def add_hints(parser: pytest.Parser, args: Sequence[str]) -> None:
+def add_hints(parser: pytest.Parser, args: Sequence[str | os.PathLike[str]]) -> None:
     """Add to pytest's error about the command line which option was probably meant by each that is spelled like ours.
 
     pytest writes ``extra_info`` below such an error. Raises pytest.UsageError, as pytest does, for missing values.
     """
-    if not any("probe" in arg for arg in args):
+    if not any("probe" in os.fspath(arg) for arg in args):
         return
     unknown = parser.parse_known_and_unknown_args(args)[1]
     words = [word for arg in unknown if "probe" in (word := arg.partition("=")[0]) and word.startswith("--")]

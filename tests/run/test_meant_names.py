@@ -114,3 +114,9 @@ def test_a_known_option_of_others_gets_no_hint_by_an_error_about_another(pyteste
 def test_an_option_of_an_extension_that_is_turned_off_is_called_that(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("-p", "no:msprobe.overflow", "--msprobe-overflow=x")
     result.stderr.fnmatch_lines(["  --msprobe-overflow: of an extension that is turned off"])
+
+
+def test_arguments_of_a_program_may_be_paths(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(test_it="def test_it(): pass")
+    result = pytester.runpython_c(f"import pathlib, pytest; pytest.main([pathlib.Path({str(path)!r})])")
+    result.assert_outcomes(passed=1)
