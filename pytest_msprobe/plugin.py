@@ -43,9 +43,10 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
             pluginmanager.register(import_module(module), f"msprobe.{name}.start")
 
 
-def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Add hints to pytest's error, should it refuse an option that is spelled like ours."""
-    add_hints(parser, early_config.known_args_namespace, args)
+@pytest.hookimpl(trylast=True)
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> None:
+    """Add hints to pytest's error, should it refuse an option spelled like ours; conftests have added theirs."""
+    add_hints(parser, args)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

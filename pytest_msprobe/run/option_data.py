@@ -8,7 +8,8 @@ these alone. A test compares them, and ``python tests/run/test_option_data.py`` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -68,18 +69,21 @@ def _files() -> list[Path]:
     return [PACKAGE / FILE, *sorted(PACKAGE.glob(f"extensions/*/{FILE}"))]
 
 
-def add_hints(parser: pytest.Parser, options: object, args: Iterable[str]) -> None:
+def add_hints(parser: pytest.Parser, args: Sequence[str | os.PathLike[str]]) -> None:
     """Add to pytest's error about the command line which option was probably meant by each that is spelled like ours.
 
-    ``options`` has an attribute for each option that there is. pytest writes ``extra_info`` below such an error.
+    pytest writes ``extra_info`` below such an error. Raises pytest.UsageError, as pytest does, for missing values.
     """
-    words = [word for arg in args if "probe" in (word := arg.partition("=")[0]) and word.startswith("--")]
+    if not any("probe" in os.fspath(arg) for arg in args):
+        return
+    unknown = parser.parse_known_and_unknown_args(args)[1]
+    words = [word for arg in unknown if "probe" in (word := arg.partition("=")[0]) and word.startswith("--")]
     for word in words:
-        if not hasattr(options, word.removeprefix("--").replace("-", "_")):
-            from msprobe_hooks.messages import closest
+        from msprobe_hooks.messages import closest
 
-            nearest = closest(word, written_names())
-            parser.extra_info |= {word: f"did you mean {nearest}?"} if nearest else {}
+        nearest = closest(word, written_names())
+        hint = "of an extension that is turned off" if nearest == word else f"did you mean {nearest}?"
+        parser.extra_info |= {word: hint} if nearest else {}
 
 
 def add_rows(parser: pytest.Parser, rows: Iterable[Row], default: pytest.OptionGroup | None = None) -> None:

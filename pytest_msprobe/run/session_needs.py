@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -69,14 +72,21 @@ def start_session_of_test(request: pytest.FixtureRequest) -> None:
 def recordings_without_option(config: pytest.Config, items: Iterable[pytest.Item]) -> list[str]:
     """Return a line for each folder among the arguments that holds recordings, and of which nothing was collected."""
     named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else ()
-    folders = {text: config.invocation_params.dir / text for text in named}
+    # Items have paths without `..`.
+    folders = {text: Path(os.path.normpath(config.invocation_params.dir / text)) for text in named}
     paths = [item.path for item in items]
     return [
         f"msprobe: {text} holds recordings, which pytest reads where an option names them: --msprobe-dump {text}"
         for text, folder in folders.items()
-        if any(next(folder.glob(pattern), None) for pattern in _RECORDINGS)
-        and not any(path.is_relative_to(folder) for path in paths)
+        if _holds_recordings(folder) and not any(path.is_relative_to(folder) for path in paths)
     ]
+
+
+def _holds_recordings(folder: Path) -> bool:
+    # The name of a test may be too long for a path, and a folder closed.
+    with suppress(OSError):
+        return any(next(folder.glob(pattern), None) for pattern in _RECORDINGS)
+    return False
 
 
 def uses_session(items: Iterable[pytest.Item]) -> bool:

@@ -82,3 +82,41 @@ def test_a_folder_of_tests_that_holds_a_dump_is_one_of_tests(pytester: pytest.Py
     result = pytester.runpytest_inprocess("tests")
     result.assert_outcomes(passed=1)
     assert "holds recordings" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("option", [(), ("--msprobe-dump=../tests",)])
+def test_a_folder_above_is_known_as_that_of_what_was_collected(
+    pytester: pytest.Pytester, write_dump: Write, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
+) -> None:
+    folder = pytester.mkdir("tests")
+    write_dump({}).rename(folder / "dump.json")
+    (folder / "test_it.py").write_text("def test_it(): pass")
+    monkeypatch.chdir(pytester.mkdir("below"))
+    result = pytester.runpytest_inprocess("../tests", *option)
+    result.assert_outcomes(passed=1)
+    assert "holds recordings" not in result.stdout.str()
+
+
+def test_a_test_is_run_whose_name_is_too_long_for_a_path(pytester: pytest.Pytester) -> None:
+    value = "x" * 300
+    text = f"import pytest\n@pytest.mark.parametrize('a', [1], ids=['{value}'])\ndef test_it(a): pass"
+    pytester.makepyfile(test_long=text)
+    result = pytester.runpytest_inprocess(f"test_long.py::test_it[{value}]")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_known_option_of_others_gets_no_hint_by_an_error_about_another(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--probe-dump')")
+    result = pytester.runpytest_inprocess("--probe-dump=x", "--unknown")
+    assert "did you mean" not in result.stderr.str()
+
+
+def test_an_option_of_an_extension_that_is_turned_off_is_called_that(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("-p", "no:msprobe.overflow", "--msprobe-overflow=x")
+    result.stderr.fnmatch_lines(["  --msprobe-overflow: of an extension that is turned off"])
+
+
+def test_arguments_of_a_program_may_be_paths(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(test_it="def test_it(): pass")
+    result = pytester.runpython_c(f"import pathlib, pytest; pytest.main([pathlib.Path({str(path)!r})])")
+    result.assert_outcomes(passed=1)

@@ -182,6 +182,20 @@ def test_an_optimizer_that_compiles_runs_compiled_and_is_compared_as_a_whole(
     assert all("(calls not compared: the optimizer is compiled)" in one.reason for one in replay.report.differences)
 
 
+def test_an_optimizer_is_compared_call_by_call_next_to_one_that_compiles(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    model = nn.Linear(4, 2)
+    optimizers = [CompiledDescent([model.weight]), torch.optim.SGD([model.bias], 0.1)]
+    replay = msprobe_hooks.replay_step(model, every=1, folder=tmp_path, optimizer=optimizers)
+    for _ in range(5):
+        model.zero_grad()
+        replay(lambda: model(torch.ones(3, 4)).square().mean().backward())
+        for optimizer in optimizers:
+            optimizer.step()
+    assert replay.report.compiled == ["optimizer CompiledDescent"]
+    assert replay.report.optimizer_steps == 6
+
+
 @pytest.mark.parametrize(
     ("make", "operator", "number", "keep_values"),
     [

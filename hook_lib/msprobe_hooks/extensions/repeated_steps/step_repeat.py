@@ -148,7 +148,8 @@ class StepRepeat(WatchedSteps):
     def __call__(self, function: Callable[[], Result]) -> Result:
         """Run the function as `WatchedSteps` does, and have the steps of optimizers compared that follow."""
         if self._count % self._schedule.micro_batches == 0:
-            self._hooks.arm(is_watched=self._schedule.is_watched_step(self._count), in_any=self._any)
+            in_any = None if self._ranks.is_alone else self._any
+            self._hooks.arm(is_watched=self._schedule.is_watched_step(self._count), in_any=in_any)
         return super().__call__(function)
 
     def _parameters(self) -> dict[str, int]:

@@ -209,10 +209,10 @@ class OptimizerHooks:
             # Before the hooks of others, which may change parameters or keep a mean of them.
             hooks.move_to_end(next(reversed(hooks)), last=False)
 
-    def arm(self, *, is_watched: bool, in_any: Callable[[bool], bool]) -> None:
-        """Compare the next step of each optimizer, or none; all processes do, and ``in_any`` asks them."""
+    def arm(self, *, is_watched: bool, in_any: Callable[[bool], bool] | None) -> None:
+        """Compare the next step of each optimizer, or none; all processes do, and ``in_any`` asks them if there are."""
         self._armed = {id(optimizer) for optimizer in self._optimizers} if is_watched else set()
-        if is_watched and in_any(bool(self._compiled)):
+        if is_watched and in_any is not None and in_any(bool(self._compiled)):
             # Where one process compiles and another has nothing to compile, both make as many steps.
             self._compiled |= self._armed
         self._before.clear()
