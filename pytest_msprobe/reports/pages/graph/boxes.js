@@ -1,6 +1,8 @@
 /* The graph as boxes and edges: modules around their calls. What is open and chosen is so in the outline too. */
 
 const AFTER_OUTLINE = 80, MODULE_HEAD = 14, LEAST_ZOOM = 0.05, LEAST_FIRST_ZOOM = 0.75, MOST_ZOOM = 3, LEAST_PAN = 4;
+// How wide the narrower of the common papers is between its margins, in pixels of CSS.
+const PAPER = 680;
 const BOXES_HELP = "Arrows follow the values, into an open module too, or go to the next call. Enter opens and closes; "
   + "Escape goes out to the module. The outline has the same calls as a tree: press x to go there.";
 
@@ -22,6 +24,10 @@ class BoxesView {
       event.preventDefault();
       this.zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
     }, { passive: false });
+    window.addEventListener("beforeprint", () => {
+      this.stage.style.zoom = Math.min(this.scale, PAPER / this.width);
+    });
+    window.addEventListener("afterprint", () => { this.stage.style.zoom = this.scale; });
   }
 
   #head() {
