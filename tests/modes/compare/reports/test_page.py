@@ -138,11 +138,12 @@ def test_of_ranks_and_steps_the_error_is_in_sight_on_a_narrow_screen(look: Calla
     browser = look(**of_ranks((1, 1)))
     set_width(browser, width)
     try:
+        browser.refresh()
         error = browser.find_element("css selector", "#scroller th:nth-child(3)")
         assert error.text == "scaled_error"
         ends = "const [one, all] = [...arguments].map((box) => box.getBoundingClientRect().right); return one <= all"
         table = browser.find_element("id", "scroller")
-        until(browser, lambda: bool(browser.execute_script(ends, error, table)))
+        assert browser.execute_script(ends, error, table)
     finally:
         set_width(browser, 1500)
 

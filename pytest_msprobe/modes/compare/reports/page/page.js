@@ -68,7 +68,7 @@ function sheetOf(row) {
   return [
     ...(inGraphs.has(number) ? [button("show in the graph", () => showInGraph(number))] : []),
     ...wrongValues(number), ...commandsOf(call), factsOf(row, call),
-    ...(call[CALL.reason] ? [element("pre", call[CALL.reason])] : []),
+    ...(call[CALL.reason] ? [element("pre", unbroken(call[CALL.reason]))] : []),
     ...(row[ROW.histogram].length ? [element("h3", title), barChart(page.bins, [["target", row[ROW.histogram]]], {
       label: title, titleOf: (name, count) => `${name}: ${count}`,
     })] : []),
