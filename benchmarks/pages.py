@@ -31,7 +31,7 @@ sys.path.append(str(ROOT))
 
 _STEPS = 2_000
 _APIS = ("Functional.softmax", "Functional.linear", "Torch.matmul", "Tensor.add", "Functional.layer_norm")
-_ROWS = "#scroller tbody tr:not(.gap) td, [role=treeitem], #findings-body td"
+_ROWS = "#scroller tbody tr:not(.gap) td, [role=treeitem], #found-scroller tbody tr:not(.gap) td"
 #: Runs before the scripts of a page: keeps when the first row was painted, in milliseconds of the navigation.
 _OPENING = f"""
 const look = () => document.querySelector({_ROWS!r})

@@ -16,8 +16,9 @@ const GRAPH_LINES = [
 class GraphBar {
   constructor(view) {
     Object.assign(this, { view, hits: [], found: element("span", [], "", { role: "status" }) });
-    const label = "Search calls";
-    this.search = element("input", [], "", { type: "search", placeholder: label, "aria-label": label });
+    const label = "Search calls", placeholder = `${label} ( / )`;
+    this.search = element("input", [], "", { type: "search", placeholder, "aria-label": label });
+    onSlash(this.search);
     this.search.addEventListener("input", () => this.#find());
     this.search.addEventListener("keydown", ({ key, shiftKey }) => {
       if (key === "Enter") this.#goToHit(!shiftKey);

@@ -1,6 +1,10 @@
 /* The graph as boxes and edges: modules around their calls. What is open and chosen is so in the outline too. */
 
 const AFTER_OUTLINE = 80, MODULE_HEAD = 14, LEAST_ZOOM = 0.05, LEAST_FIRST_ZOOM = 0.75, MOST_ZOOM = 3, LEAST_PAN = 4;
+// How wide the narrower of the common papers is between its margins, in pixels of CSS.
+const PAPER = 680;
+// Room for borders, which are as wide as a pixel of the screen however small the drawing is.
+const BORDERS = 6;
 const BOXES_HELP = "Arrows follow the values, into an open module too, or go to the next call. Enter opens and closes; "
   + "Escape goes out to the module. The outline has the same calls as a tree: press x to go there.";
 
@@ -22,6 +26,10 @@ class BoxesView {
       event.preventDefault();
       this.zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
     }, { passive: false });
+    window.addEventListener("beforeprint", () => {
+      this.stage.style.zoom = Math.min(this.scale, PAPER / this.width);
+    });
+    window.addEventListener("afterprint", () => { this.stage.style.zoom = this.scale; });
   }
 
   #head() {
@@ -51,7 +59,7 @@ class BoxesView {
   #draw(layout) {
     const { items } = layout, boxes = items.map((item) => this.#box(item));
     this.stage.replaceChildren(...boxes);
-    const laid = layout.layOut(boxes.map((box) => ({ width: box.offsetWidth + 1, height: box.offsetHeight })));
+    const laid = layout.layOut(boxes.map((box) => ({ width: box.offsetWidth + BORDERS, height: box.offsetHeight })));
     laid.places.forEach(({ x, y, width, height }, at) => {
       // The name of an open module is above what is in it.
       const head = items[at].isOpen ? MODULE_HEAD : 0;
@@ -141,7 +149,9 @@ class BoxesView {
 
   #keys() {
     const { view } = this, { chosen, tree, layout } = view.at;
-    if (!this.layout || chosen <= 0) return {};
+    // A key may come before the drawing of another run.
+    if (layout !== this.layout) this.#show();
+    if (layout !== this.layout || chosen <= 0) return {};
     const go = (node) => view.choose(node), own = layout.owners[chosen];
     const along = (here, there) => layout.items[this.edges.find((edge) => edge[here] === own)?.[there] - 1]?.node;
     const inside = tree.children[tree.run.parents[chosen]], near = (step) => inside[inside.indexOf(chosen) + step];

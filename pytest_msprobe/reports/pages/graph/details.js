@@ -15,7 +15,7 @@ class GraphDetails {
     const { failure = "", facts = [], stack = "", actions = [], commands = [] } = known;
     this.box.replaceChildren(
       element("h2", this.view.name()), this.#verdict(tree, chosen), this.#ways(actions),
-      ...(failure ? [element("pre", failure)] : []),
+      ...(failure ? [element("pre", unbroken(failure))] : []),
       ...this.#values("comes from", flow.given(chosen, last)), ...this.#values("goes to", flow.taken(chosen, last)),
       factsList(facts), ...titledTexts([["called at", stack]]), ...commands,
     );

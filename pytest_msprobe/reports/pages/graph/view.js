@@ -140,7 +140,7 @@ class GraphView {
       i: () => this.choose(flow.given(chosen, last)[0]?.other),
       o: () => this.choose(flow.taken(chosen, last)[0]?.other),
       g: () => this.goToPartner(), b: () => this.choose(this.twin()), r: () => this.links()[0]?.[1](),
-      t: () => this.details.box.focus(), "/": () => this.bar.search.focus(),
+      t: () => this.details.box.focus(),
     };
   }
 

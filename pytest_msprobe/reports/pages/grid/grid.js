@@ -33,7 +33,7 @@ class CellGrid {
     onKeys(this.canvas, () => this.#keys());
     this.scroller.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()));
     window.addEventListener("themechange", () => this.show());
-    new ResizeObserver(() => this.draw()).observe(this.scroller);
+    onSize(this.scroller, () => this.draw());
   }
 
   /* Buttons that show fewer cells or more of them. */

@@ -18,3 +18,12 @@ function onKeys(box, keysOf) {
     keys[event.key]();
   });
 }
+
+/* Let the key / lead to a field where it is seen. */
+function onSlash(field) {
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || !isForPage(event) || !field.offsetParent) return;
+    event.preventDefault();
+    field.focus();
+  });
+}

@@ -8,7 +8,7 @@ function rounded(value, digits) {
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
   const size = Math.abs(value), isFar = value !== 0 && (size < 1e-3 || size >= 1e6);
   if (!isFar) return String(+value.toPrecision(digits));
-  return (+value.toPrecision(Math.min(5, digits))).toExponential().replace("+", "");
+  return value.toExponential(Math.min(5, digits) - 1).replace(/\.?0+e/, "e").replace("+", "");
 }
 
 /* An error as a share of its limit, with "<= " where it is an upper bound. */

@@ -10,7 +10,14 @@ function showSheet(parts, fragment) {
 
 function factsList(pairs) {
   const given = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  return element("dl", given.flatMap(([name, value, look]) => [element("dt", name), element("dd", value, look)]));
+  return element("dl", given.flatMap(([name, value, look]) => [element("dt", name), element("dd", unbroken(value), look)]));
+}
+
+/* A text that no line ends in a number of: a browser breaks 1e-4 after its sign. */
+function unbroken(text) {
+  if (typeof text !== "string") return text;
+  const parts = text.split(/(\d[\d.]*e-\d+)/);
+  return parts.map((part, place) => (place % 2 ? element("span", part, "whole") : part));
 }
 
 function plainTable(titles, rows, look) {
@@ -22,7 +29,7 @@ function plainTable(titles, rows, look) {
 
 /* Texts below their titles. */
 function titledTexts(pairs) {
-  return pairs.flatMap(([title, text]) => (text ? [element("h3", title), element("pre", text)] : []));
+  return pairs.flatMap(([title, text]) => (text ? [element("h3", title), element("pre", unbroken(text))] : []));
 }
 
 /* A command with a button that copies it. */

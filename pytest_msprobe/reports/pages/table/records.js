@@ -97,7 +97,7 @@ function makeRecords(rows, columns, {
   return { ...table, refresh, goTo, goOn, widen, followLinks, counts, sheets, drawPlot, groups: chosenGroups, plot: drawing };
 }
 
-/* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */
+/* What is typed, as words in lower case, a moment after the last key. */
 
 function onWords(input, change) {
   let waiting = 0;
@@ -105,9 +105,5 @@ function onWords(input, change) {
     clearTimeout(waiting);
     waiting = setTimeout(() => change(input.value.toLowerCase().split(/\s+/).filter(Boolean)), 120);
   });
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || !isForPage(event) || !input.offsetParent) return;
-    event.preventDefault();
-    input.focus();
-  });
+  onSlash(input);
 }

@@ -275,6 +275,8 @@ def test_outline_boxes_and_details_are_shown_at_every_width_and_the_outline_can_
     set_width(browser, width)
     try:
         until(browser, lambda: seen(browser) == [True, True, True])
+        boxes, outline = (browser.find_element("id", f"graph-{name}").size["width"] for name in ("boxes", "outline"))
+        assert width == 1400 or outline == boxes
         rooms = [browser.find_element("id", f"graph-{name}").size for name in PANES]
         assert all(room["width"] >= 280 and room["height"] >= 200 for room in rooms)
         click(browser, "document.querySelector('#graph-outline .fold')")
@@ -317,6 +319,34 @@ def test_it_is_zoomed_and_fitted(look: Callable[..., Any]) -> None:
     press(browser, "0")
     fits = "const { scrollWidth, clientWidth, scrollHeight, clientHeight } = document.querySelector('.boxes');"
     assert browser.execute_script(f"{fits} return scrollWidth <= clientWidth && scrollHeight <= clientHeight")
+
+
+@pytest.mark.parametrize("drawn_at", [0.4, 0.6, 1.3])
+def test_no_name_is_cut_by_a_zoom(look: Callable[..., Any], drawn_at: float) -> None:
+    browser = look(300, 10)
+    zoom = "view.boxes.zoom(arguments[0] / view.boxes.scale);"
+    browser.execute_script(f"{zoom} view.boxes.layout = null; view.draw()", drawn_at)
+    until(browser, lambda: bool(browser.execute_script("return view.boxes.layout")))
+    names = "return [...document.querySelectorAll('.boxes .name')]"
+    cut = f"{names}.filter((one) => one.scrollWidth > one.clientWidth).length"
+    assert [browser.execute_script(f"{zoom} {cut}", scale) for scale in (0.4, 0.6, 1, 1.3)] == [0, 0, 0, 0]
+
+
+def test_paper_has_all_boxes(look: Callable[..., Any]) -> None:
+    browser = look(30, 5, culprit=LONG)
+    browser.execute_script("view.boxes.zoom(3); window.dispatchEvent(new Event('beforeprint'))")
+    width = "return document.querySelector('.boxes .stage').getBoundingClientRect().width"
+    assert browser.execute_script(width) <= 681
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(width) > 681
+
+
+def test_the_slash_leads_to_the_search_from_anywhere(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    browser.execute_script("document.activeElement.blur()")
+    browser.find_element("css selector", "body").send_keys("/")
+    assert browser.execute_script("return document.activeElement === view.bar.search")
+    assert browser.execute_script("return view.bar.search.value") == ""
 
 
 def test_the_wheel_zooms_with_ctrl_alone(look: Callable[..., Any]) -> None:

@@ -145,6 +145,18 @@ def test_keys_go_through_the_tree_the_failures_and_both_runs(compared: Callable[
     assert chosen(browser) == "Torch.tanh.0.backward"
 
 
+def test_a_key_right_after_the_other_run_is_shown_is_followed(compared: Callable[..., Any]) -> None:
+    browser = compared(records(wrong=0.5), records())
+    until(browser, lambda: bool(browser.execute_script("return graphView.boxes.layout")))
+    browser.execute_script(
+        "for (const key of ['g', 'ArrowDown'])"
+        "  graphView.boxes.box.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));"
+    )
+    assert run_shown(browser) == "golden"
+    assert chosen(browser) == RELU
+    assert browser.get_log("browser") == []
+
+
 def test_the_same_call_is_shown_in_the_run_that_is_chosen_from_the_list(compared: Callable[..., Any]) -> None:
     browser = compared(records(wrong=0.5), records())
     browser.find_element("css selector", "#graph select").send_keys("golden")

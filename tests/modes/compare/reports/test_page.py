@@ -13,7 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row
-from tests.support.browser.chromium import click, set_system_theme, texts, until
+from tests.support.browser.chromium import click, set_system_theme, set_width, texts, until
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +113,7 @@ def of_ranks(*culprits: tuple[int, int]) -> dict[str, Any]:
 def test_of_ranks_and_steps_the_title_says_how_many_values_differ_and_where_first(look: Callable[..., Any]) -> None:
     browser = look(**of_ranks((0, 2), (1, 0), (1, 2)))
     assert texts(browser, "h1") == ["3 of 24 values differ, first at step 0, rank 2"]
-    assert texts(browser, "#details dd")[1:3] == ["0", "2"]
+    assert texts(browser, "#details dd")[2:4] == ["0", "2"]
 
 
 def test_each_rank_that_differs_has_a_chip_that_leads_to_its_first_culprit(look: Callable[..., Any]) -> None:
@@ -123,14 +123,44 @@ def test_each_rank_that_differs_has_a_chip_that_leads_to_its_first_culprit(look:
         "step 1, rank 0",
     ]
     click(browser, "document.querySelector('#culprits button:last-child')")
-    assert texts(browser, "#details dd")[1:3] == ["1", "0"]
+    assert texts(browser, "#details dd")[2:4] == ["1", "0"]
 
 
 def test_rows_of_ranks_and_steps_have_a_column_for_each(look: Callable[..., Any]) -> None:
     browser = look(**of_ranks((1, 1)))
-    assert texts(browser, "#scroller th")[1:3] == ["Step", "Rank"]
-    assert texts(browser, "#scroller tr.chosen td")[1:3] == ["1", "1"]
+    assert texts(browser, "#scroller th")[3:5] == ["Step", "Rank"]
+    assert texts(browser, "#scroller tr.chosen td")[3:5] == ["1", "1"]
     assert texts(look([call(0)]), "#scroller th")[1] == "Value"
+
+
+@pytest.mark.parametrize("width", [400, 900])
+def test_of_ranks_and_steps_the_error_is_in_sight_on_a_narrow_screen(look: Callable[..., Any], width: int) -> None:
+    browser = look(**of_ranks((1, 1)))
+    set_width(browser, width)
+    try:
+        browser.refresh()
+        error = browser.find_element("css selector", "#scroller th:nth-child(3)")
+        assert error.text == "scaled_error"
+        ends = "const [one, all] = [...arguments].map((box) => box.getBoundingClientRect().right); return one <= all"
+        table = browser.find_element("id", "scroller")
+        assert browser.execute_script(ends, error, table)
+    finally:
+        set_width(browser, 1500)
+
+
+def test_no_line_ends_within_a_number(look: Callable[..., Any]) -> None:
+    reason = " ".join(f"{place}.19e-04" for place in range(100, 200))
+    browser = look([call(0, "fail", cause="culprit", reason=reason)])
+    lines = "return [...document.querySelectorAll('#details pre .whole')].map((one) => one.getClientRects().length)"
+    assert browser.execute_script(lines) == [1] * 100
+    assert texts(browser, "#details pre")[0].split() == reason.split()
+
+
+def test_the_largest_number_is_written_in_digits(look: Callable[..., Any]) -> None:
+    browser = look([call(0)])
+    written = [["1.7977e308", 1.7976931348623157e308], ["1e-8", 1e-8], ["5.1923e-4", 0.000519234], ["2e6", 2_000_000]]
+    for text, number in written:
+        assert browser.execute_script("return numberText(arguments[0])", number) == text
 
 
 def test_a_page_where_all_is_equal_says_so(look: Callable[..., Any]) -> None:

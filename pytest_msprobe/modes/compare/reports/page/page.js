@@ -28,9 +28,9 @@ const points = page.calls.map(asPoint);
 let chosenPair = -1;
 const table = makeRecords(page.rows, [
   { title: "Result", of: (row) => row[ROW.outcome], by: gravity, look: (row) => row[ROW.outcome] },
-  ...["Step", "Rank"].map(placeColumn).filter((_, place) => isSeveral(place)),
   { title: "Value", name: true, of: (row) => row[ROW.name] },
   firstMetric,
+  ...["Step", "Rank"].map(placeColumn).filter((_, place) => isSeveral(place)),
   { title: "Message", grow: true, of: (row) => row[ROW.messages] },
   { title: "Cause", of: (row) => row[ROW.cause] },
   { title: "Dtype", of: (row) => row[ROW.dtype] },
@@ -68,7 +68,7 @@ function sheetOf(row) {
   return [
     ...(inGraphs.has(number) ? [button("show in the graph", () => showInGraph(number))] : []),
     ...wrongValues(number), ...commandsOf(call), factsOf(row, call),
-    ...(call[CALL.reason] ? [element("pre", call[CALL.reason])] : []),
+    ...(call[CALL.reason] ? [element("pre", unbroken(call[CALL.reason]))] : []),
     ...(row[ROW.histogram].length ? [element("h3", title), barChart(page.bins, [["target", row[ROW.histogram]]], {
       label: title, titleOf: (name, count) => `${name}: ${count}`,
     })] : []),
@@ -95,7 +95,7 @@ function wrongValues(number) {
   const isWrong = (row) => row[ROW.outcome] === "fail", rows = rowsOfCalls.get(number) ?? [];
   const wrong = rows.filter(isWrong).sort((a, b) => isOutput(a) - isOutput(b));
   const message = (row) => row[ROW.messages].split("\n")[0] || row[ROW.outcome];
-  const lines = wrong.map((row) => [button(placeOf(row, call), () => table.goTo(row)), `: ${message(row)}`]);
+  const lines = wrong.map((row) => [button(placeOf(row, call), () => table.goTo(row)), ": ", ...unbroken(message(row))]);
   const title = element("h3", `${plural(wrong.length, "wrong value")} of this call`);
   return wrong.length ? [title, listOf(lines, "wrong-values")] : [];
 }
