@@ -53,10 +53,10 @@ def test_a_live_check_is_grouped_by_step_in_the_order_of_steps(tmp_path: Path) -
     with open_browser() as browser:
         browser.get(page.as_uri())
         assert texts(browser, "#notes p")[-1] == "Left out, calls and gradients: 3 waiting."
-        choose_group(browser, "step")
-        assert texts(browser, "#groups .name") == ["step 2", "step 9", "step 10"]
+        choose_group(browser, "Step")
+        assert texts(browser, "#groups .name") == ["everything", "step 2", "step 9", "step 10"]
         click(browser, "document.querySelector('#groups button:last-child')")
-        assert texts(browser, "#count") == ["1 of 3 records"]
+        assert texts(browser, "#count") == ["1 of 3 records in step 10"]
         click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
         assert "Run the training again" in texts(browser, "#details p")
         assert browser.get_log("browser") == []

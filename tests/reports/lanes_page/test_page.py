@@ -162,7 +162,7 @@ def test_sixty_four_ranks_of_two_thousand_calls_stay_quick(look: Callable[..., A
     browser = look(many, lanes=64, joins=joins)
     until(browser, lambda: texts(browser, "#details h2") == ["op.0"])
     browser.find_element("id", "search").send_keys("op.1999")
-    until(browser, lambda: texts(browser, "#count") == ["64 of 128000 calls"])
+    until(browser, lambda: texts(browser, "#count") == ["64 of 128\u202f000 calls"])
     assert click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')") is None
     assert texts(browser, "#details h2") == ["op.1999"]
     assert browser.get_log("browser") == []

@@ -5,7 +5,9 @@ const stepOf = (row) => stepsOfDumps[columnsOf.dump[row]];
 
 const stepName = (row) => (stepOf(row) < 0 ? "no step" : `step ${stepOf(row)}`);
 
-if (new Set(stepsOfDumps).size > 1) GROUPINGS.push(["Step", stepName, allRows]);
+if (new Set(stepsOfDumps).size > 1) {
+  GROUPINGS.push(["Step", stepName, allRows.toSorted((a, b) => stepOf(a) - stepOf(b))]);
+}
 
 function runNotes() {
   const lead = (place) => (page.runs.length > 1 ? `${place + 1}: ` : "");

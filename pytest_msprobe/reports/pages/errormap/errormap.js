@@ -58,7 +58,7 @@ function axes(map) {
 
 function mapSentence(map) {
   const place = map.place ? `, ${map.wrong === 1 ? "at" : "all in"} ${map.place}` : "";
-  return `${plural(map.wrong, "element")} of ${map.shape.reduce((a, b) => a * b, 1)} beyond ${map.allowed}${place}`;
+  return `${plural(map.wrong, "element")} of ${grouped(map.shape.reduce((a, b) => a * b, 1))} beyond ${map.allowed}${place}`;
 }
 
 function mapLegend() {

@@ -20,9 +20,9 @@ function asNumber(value) {
   return value === "inf" ? Infinity : value === "-inf" ? -Infinity : value;
 }
 
-/* A count in groups of three digits. */
+/* A count, in groups of three digits from five on. */
 function grouped(count) {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  return count < 10_000 ? String(count) : String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
 function plural(count, noun, nouns = `${noun}s`) {
