@@ -74,11 +74,11 @@ def recordings_without_option(config: pytest.Config, items: Iterable[pytest.Item
     named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else ()
     # Items have paths without `..`.
     folders = {text: Path(os.path.normpath(config.invocation_params.dir / text)) for text in named}
-    paths = [item.path for item in items]
+    paths = {item.path for item in items}
     return [
         f"msprobe: {text} holds recordings, which pytest reads where an option names them: --msprobe-dump {text}"
         for text, folder in folders.items()
-        if _holds_recordings(folder) and not any(path.is_relative_to(folder) for path in paths)
+        if not any(path.is_relative_to(folder) for path in paths) and _holds_recordings(folder)
     ]
 
 

@@ -161,7 +161,7 @@ class CompareMode:
         config.stash[compared_key] = calls = ComparedCalls()
         reporters: dict[str, object] = {
             "msprobe-compared-calls": calls,
-            "msprobe-compare-summary": CompareSummary(pairs, calls),
+            "msprobe-compare-summary": CompareSummary(pairs, calls, names_inherited=config.get_verbosity() > 0),
             "msprobe-failure-list": FailureList(lambda report: getattr(report, "msprobe_cause", "") != "inherited"),
         }
         if options.csv or compare.xlsx or compare.html:

@@ -38,16 +38,19 @@ _KINDS = {
 
 
 class CompareSummary:
-    """Counts outcomes as reports arrive, and names the first culprits of each pair of dumps at the end."""
+    """Counts outcomes as reports arrive, and names the first culprits of each pair of dumps at the end.
 
-    def __init__(self, pairs: Sequence[DumpPair], calls: ComparedCalls) -> None:
+    ``names_inherited`` where the calls that inherited their error are named.
+    """
+
+    def __init__(self, pairs: Sequence[DumpPair], calls: ComparedCalls, *, names_inherited: bool) -> None:
         self._pairs = pairs
         self._calls = calls
         self._outcomes: dict[int, Counter[str]] = defaultdict(Counter)
         self._reasons: Counter[str] = Counter()
         self._suspects: dict[int, dict[int, str]] = defaultdict(dict)
         self._inherited: list[str] = []
-        self._names_inherited = False
+        self._names_inherited = names_inherited
         self._notes: dict[str, list[str]] = defaultdict(list)
         self._cancelled = 0
 
@@ -74,7 +77,6 @@ class CompareSummary:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        self._names_inherited = terminalreporter.config.get_verbosity() > 0
         write_section(terminalreporter, bool(self._outcomes), self.lines)
 
     def lines(self, finished_before: Counter[str]) -> list[str]:

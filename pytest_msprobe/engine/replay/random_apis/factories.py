@@ -71,18 +71,16 @@ class SampleProperty(PassesNoGradient):
 
 @dataclass(frozen=True, slots=True)
 class UniformProperty(SampleProperty):
-    """All elements are uniform in [low, high], whose mean and variance are judged as well."""
-
-    low: float
-    high: float
+    """All elements are uniform, so that their mean and variance are judged as well."""
 
     def _moments(self, y: Tensor) -> Sequence[Verdict]:
-        width = self.high - self.low
+        low, high = self.distribution.lowest, self.distribution.highest
+        width = high - low
         if not width:
             return ()
         eps = rounding(y.dtype)
-        offset = eps * max(abs(self.low), abs(self.high)) / width
-        return uniform_moments((y.double() - self.low) / width, eps, offset)
+        offset = eps * max(abs(low), abs(high)) / width
+        return uniform_moments((y.double() - low) / width, eps, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,7 @@ def _form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Form:
 
 def rand(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Return the property of ``rand`` and ``rand_like``."""
-    return _uniform(_form(args, kwargs), 0.0, 1.0)
+    return UniformProperty(_form(args, kwargs), distributions.uniform(0.0, 1.0))
 
 
 def randn(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
@@ -186,11 +184,7 @@ _NORMAL: Parameters = (("mean", 0.0), ("std", 1.0), ("size", None))
 def uniform(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Return the property of ``uniform_``."""
     given = bound(api, _UNIFORM, args, kwargs)
-    return _uniform(_form(args, kwargs), float(given["low"]), float(given["high"]))
-
-
-def _uniform(form: Form, low: float, high: float) -> RandomProperty:
-    return UniformProperty(form, distributions.uniform(low, high), low, high)
+    return UniformProperty(_form(args, kwargs), distributions.uniform(float(given["low"]), float(given["high"])))
 
 
 def normal_in_place(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
